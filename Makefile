@@ -1,0 +1,48 @@
+# Two commands for everybody: `make demo` and `make test`. Each sets up what it needs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo up down test unit sandbox airflow lint bench matrix clean
+
+PYTHON ?=
+export PYTHON
+RUN := .venv/bin/python
+PYTEST := $(RUN) -m pytest
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+
+demo: build/.set-up  ## a real training loses a slice and steps forward, on this machine
+	@$(RUN) -m everstep_sandbox.demo run
+
+up: build/.set-up  ## the demo's stack, left running with Airflow's UI
+	@$(RUN) -m everstep_sandbox.demo up
+
+down:  ## stops what `make up` started
+	@if [ -x $(RUN) ]; then $(RUN) -m everstep_sandbox.demo down; fi
+
+test: build/.set-up  ## every tier that this machine can run
+	@$(PYTEST) tests
+
+unit: build/.set-up  ## seconds: pure logic
+	@$(PYTEST) tests -m 'not sandbox and not airflow'
+
+sandbox: build/.set-up  ## minutes: real processes on the embedded cluster
+	@$(PYTEST) tests -m sandbox
+
+airflow: build/.set-up  ## minutes: a real scheduler and triggerer
+	@$(PYTEST) tests -m airflow
+
+lint: build/.set-up  ## ruff, mypy (strict), import layers
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports
+
+bench: build/.set-up  ## figures side by side with what users would otherwise pick, in build/bench
+	@$(RUN) -m tests.bench
+
+matrix: build/.set-up  ## dag.test() of the DAG on Airflow 3.3, 3.1 and 2.11
+	@scripts/matrix.sh
+
+clean: down  ## removes everything that was built
+	@rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+build/.set-up: pyproject.toml uv.lock
+	@scripts/set-up.sh
