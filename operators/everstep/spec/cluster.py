@@ -1,0 +1,155 @@
+"""The cluster file: what the platform team owns, and runs may only refer to."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from everstep.spec.parsing import Strict, parse, read_yaml
+from everstep.spec.quantities import Size, parse_bytes
+
+TPU_RESOURCE = "google.com/tpu"
+GPU_RESOURCE = "nvidia.com/gpu"
+# What a RAM disk must hold, as a multiple of one node's checkpoint (GKE documentation of multi-tier checkpointing).
+TPU_RAM_FACTOR = 2.2
+GPU_RAM_FACTOR = 6.6
+
+
+class PoolSpec(Strict):
+    """Node pools of one kind: each holds one TPU slice, or one group of GPU nodes."""
+
+    accelerator: str = Field(description="Value of the node label that names the accelerator, e.g. tpu-v6e-slice")
+    topology: str | None = Field(default=None, description="TPU topology of one slice, e.g. 2x4; none for GPUs")
+    machine_type: str = Field(description="Machine type of the nodes, e.g. ct6e-standard-4t")
+    chips_per_node: int = Field(ge=1, description="TPU chips or GPUs that one node offers")
+    nodes_per_slice: int = Field(ge=1, description="Nodes of one slice")
+    slices: int = Field(ge=1, description="Slices (node pools) of this kind that the cluster has")
+    spot: bool = Field(default=False, description="Nodes are Spot VMs")
+
+    @property
+    def is_tpu(self) -> bool:
+        """Say whether the pool has TPUs; otherwise it has GPUs."""
+        return self.accelerator.startswith("tpu")
+
+    @property
+    def resource(self) -> str:
+        """Return the extended resource that a container asks for."""
+        return TPU_RESOURCE if self.is_tpu else GPU_RESOURCE
+
+    @property
+    def ram_factor(self) -> float:
+        """Return how many times one node's checkpoint the RAM disk has to hold."""
+        return TPU_RAM_FACTOR if self.is_tpu else GPU_RAM_FACTOR
+
+    def node_labels(self) -> dict[str, str]:
+        """Return the labels that GKE puts on the nodes of this kind and a pod selects them by."""
+        labels = {"node.kubernetes.io/instance-type": self.machine_type}
+        if self.is_tpu:
+            labels["cloud.google.com/gke-tpu-accelerator"] = self.accelerator
+            labels["cloud.google.com/gke-tpu-topology"] = str(self.topology)
+        else:
+            labels["cloud.google.com/gke-accelerator"] = self.accelerator
+        if self.spot:
+            labels["cloud.google.com/gke-spot"] = "true"
+        return labels
+
+    @model_validator(mode="after")
+    def _topology_agrees(self) -> Self:
+        if not self.is_tpu:
+            if self.topology is not None:
+                raise ValueError(f"no topology, since the accelerator {self.accelerator!r} is not a TPU")
+            return self
+        if self.topology is None:
+            raise ValueError(f"a topology, since the accelerator {self.accelerator!r} is a TPU")
+        if not re.fullmatch(r"\d+(x\d+){1,2}", self.topology):
+            raise ValueError(f"a topology such as 2x4 or 4x4x4, not {self.topology!r}")
+        chips = math.prod(int(side) for side in self.topology.split("x"))
+        if chips != self.chips_per_node * self.nodes_per_slice:
+            raise ValueError(
+                f"chips_per_node x nodes_per_slice = chips of the topology, but {self.chips_per_node} x "
+                f"{self.nodes_per_slice} = {self.chips_per_node * self.nodes_per_slice} and {self.topology} has {chips}"
+            )
+        return self
+
+
+class CheckpointConfigurationSpec(Strict):
+    """One CheckpointConfiguration: the nodes of a machine type get a RAM disk and a bucket for backups."""
+
+    bucket: str = Field(description="Bucket of the backups, without gs://; hierarchical namespace")
+    machine_type: str = Field(description="Nodes that it covers")
+    in_memory_volume_size: Size = Field(description="RAM disk of each node, e.g. 200Gi")
+
+    @property
+    def ram_bytes(self) -> int:
+        """Return the size of each node's RAM disk in bytes."""
+        return parse_bytes(self.in_memory_volume_size)
+
+    @field_validator("bucket")
+    @classmethod
+    def _bucket_is_bare(cls, value: str) -> str:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", value):
+            raise ValueError("a bucket name: no gs://, at least 3 of lower-case letters, digits, '-', '_' and '.'")
+        return value
+
+
+class ClusterSpec(Strict):
+    """A cluster as `dags/clusters/<name>.yaml` describes it."""
+
+    name: str = Field(
+        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", description="Name of the file, and of the cluster in GKE"
+    )
+    project: str = Field(min_length=1, description="Google Cloud project id")
+    location: str = Field(min_length=1, description="Zone or region of the cluster")
+    kubernetes_connection: str = Field(
+        description="Airflow connection to the cluster: `kubernetes` (a kubeconfig) or `google_cloud_platform` (GKE)"
+    )
+    endpoint: Literal["kubeconfig", "dns", "private", "public"] = Field(
+        default="kubeconfig", description="How the API server is reached; all but kubeconfig look the cluster up in GKE"
+    )
+    google_cloud_connection: str = Field(
+        default="google_cloud_default", description="Airflow connection to Cloud Storage"
+    )
+    namespace: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    pools: dict[str, PoolSpec] = Field(min_length=1)
+    checkpoint_configurations: dict[str, CheckpointConfigurationSpec] = Field(min_length=1)
+    priorities: dict[str, int] = Field(default_factory=dict, description="PriorityClass name -> value")
+    queue: str | None = Field(default=None, description="Kueue LocalQueue of the namespace; none without Kueue")
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> ClusterSpec:
+        """Read a cluster file. Raises FindingsError with all mistakes."""
+        path = Path(path)
+        return parse(cls, read_yaml(path), path.name)
+
+    def configuration_of(self, machine_type: str) -> tuple[str, CheckpointConfigurationSpec] | None:
+        """Return name and content of the CheckpointConfiguration that nodes of a machine type fall under."""
+        for name, configuration in self.checkpoint_configurations.items():
+            if configuration.machine_type == machine_type:
+                return name, configuration
+        return None
+
+    @field_validator("priorities")
+    @classmethod
+    def _priorities_fit(cls, value: dict[str, int]) -> dict[str, int]:
+        for name, priority in value.items():
+            if name.startswith("system-"):
+                raise ValueError(f"names that don't start with 'system-', which Kubernetes keeps: {name!r}")
+            if not -2_147_483_648 <= priority <= 1_000_000_000:
+                raise ValueError(f"values of at most 1000000000, the highest of a user's class: {name} = {priority}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_configuration_per_machine_type(self) -> Self:
+        owners: dict[str, str] = {}
+        for name, configuration in self.checkpoint_configurations.items():
+            other = owners.setdefault(configuration.machine_type, name)
+            if other != name:
+                raise ValueError(
+                    f"one checkpoint configuration per machine type, but {other!r} and {name!r} both cover "
+                    f"{configuration.machine_type!r}: the second one would never get its driver"
+                )
+        return self

@@ -1,0 +1,77 @@
+"""What is wrong with an input or a cluster, said so that somebody can act on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much a finding matters: only an error stops what was asked for."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One observation: the object, what was found there, what was expected and how to get there."""
+
+    severity: Severity
+    object: str
+    found: str
+    expected: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.severity}: {self.object}: {self.found}"]
+        if self.expected:
+            parts.append(f"expected {self.expected}")
+        if self.remedy:
+            parts.append(f"remedy: {self.remedy}")
+        return "; ".join(parts)
+
+    def as_dict(self) -> dict[str, str]:
+        """Return plain strings, for XCom and JSON."""
+        return {key: str(value) for key, value in asdict(self).items()}
+
+
+class FindingsError(ValueError):
+    """Something can't go on. Carries every finding, not only the first, and prints them all."""
+
+    def __init__(self, title: str, findings: Iterable[Finding]) -> None:
+        self.title = title
+        self.findings = tuple(findings)
+        errors = errors_of(self.findings)
+        lines = [f"{title}: {len(errors)} error{'' if len(errors) == 1 else 's'}"]
+        lines += [f"  - {finding}" for finding in self.findings]
+        super().__init__("\n".join(lines))
+
+
+def error(object: str, found: str, expected: str = "", remedy: str = "") -> Finding:
+    """Build a finding that stops the work."""
+    return Finding(Severity.ERROR, object, found, expected, remedy)
+
+
+def warning(object: str, found: str, expected: str = "", remedy: str = "") -> Finding:
+    """Build a finding that is worth reading and stops nothing."""
+    return Finding(Severity.WARNING, object, found, expected, remedy)
+
+
+def note(object: str, found: str, expected: str = "", remedy: str = "") -> Finding:
+    """Build a finding that says how things stand."""
+    return Finding(Severity.NOTE, object, found, expected, remedy)
+
+
+def errors_of(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that stop the work."""
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+def raise_on_errors(title: str, findings: Iterable[Finding]) -> None:
+    """Raise FindingsError with all findings when one of them is an error."""
+    findings = tuple(findings)
+    if errors_of(findings):
+        raise FindingsError(title, findings)

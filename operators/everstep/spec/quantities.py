@@ -1,0 +1,53 @@
+"""Sizes as people and Kubernetes write them."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+
+_FACTORS = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+}
+_QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?B?")
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return bytes from `96GiB`, `96Gi`, `100G` or a plain number. Raises ValueError on anything else."""
+    match = _QUANTITY.fullmatch(str(text).strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no size: write for example 96GiB, 200Gi or 500M")
+    return int(Decimal(match["number"]) * _FACTORS[match["unit"] or ""])
+
+
+def format_bytes(count: float) -> str:
+    """Return bytes in the largest binary unit that keeps the number above one, such as `96.0 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable: the last unit always returns")
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _checked(text: str) -> str:
+    parse_bytes(text)
+    return text
+
+
+Size = Annotated[str, BeforeValidator(_as_text), AfterValidator(_checked)]
