@@ -1,0 +1,38 @@
+"""Entry of the ``everstep`` command: finds the verbs, parses, runs one.
+
+A verb is a function ``add_commands(subparsers)`` under the entry point group ``everstep.commands``; it adds its parser
+and sets ``run``, a function of the parsed arguments that returns the exit code. So other packages add verbs, and a verb
+whose libraries are not installed costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+
+from everstep.spec.findings import FindingsError
+
+GROUP = "everstep.commands"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; 0 = done, 1 = refused or failed with findings, 2 = wrong usage."""
+    parser = argparse.ArgumentParser(prog="everstep", description="Keeps large training jobs on GKE stepping forward.")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for entry_point in sorted(entry_points(group=GROUP), key=lambda found: found.name):
+        entry_point.load()(verbs)
+    parsed = parser.parse_args(arguments)
+    try:
+        code: int = parsed.run(parsed)
+    except FindingsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
