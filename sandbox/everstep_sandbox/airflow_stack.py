@@ -62,6 +62,7 @@ class AirflowStack:
         Raises :class:`AirflowError` with the end of the log of the component that ended or did not answer.
         """
         self.settings.directory.mkdir(parents=True, exist_ok=True)
+        stop_airflow(self.settings.directory)
         (self.settings.directory / "passwords.json").write_text(json.dumps({USER: self.password}))
         progress("Airflow: preparing its database")
         migrated = subprocess.run(
@@ -104,9 +105,8 @@ class AirflowStack:
         return {name: process.pid for name, process in self._processes.items() if process.poll() is None}
 
     def stop(self, *, grace: float = 8) -> None:
-        """Ends every component and its children: SIGTERM, then SIGKILL after ``grace`` seconds. Idempotent."""
-        families = [member for process in self._processes.values() for member in _family(process.pid)]
-        stop_processes(families, grace=grace)
+        """Ends every component and its children; see :func:`stop_airflow`. Idempotent."""
+        stop_airflow(self.settings.directory, grace=grace)
         for process in self._processes.values():
             process.wait()
         self._processes.clear()
@@ -236,14 +236,28 @@ class AirflowStack:
         return log.read_text(errors="replace")[-2000:] if log.exists() else "(no log)"
 
 
-def stop_processes(processes: list[psutil.Process], *, grace: float) -> None:
-    """SIGTERM to all, SIGKILL to those that are still there after ``grace`` seconds; returns when all are gone."""
-    for process in processes:
+def stop_airflow(directory: Path, *, grace: float = 8) -> None:
+    """Ends every process of the Airflow whose home is ``directory``: SIGTERM, then SIGKILL after ``grace`` seconds.
+
+    They are told by their environment, so that those whose parent was killed are found too, and those that an
+    earlier command left running.
+    """
+    home = str(directory.resolve())
+    found = [process for process in psutil.process_iter() if _home_of(process) == home]
+    for process in found:
         _signal(process, signal.SIGTERM)
-    _, alive = psutil.wait_procs(processes, timeout=grace)
+    _, alive = psutil.wait_procs(found, timeout=grace)
     for process in alive:
         _signal(process, signal.SIGKILL)
     psutil.wait_procs(alive, timeout=5)
+
+
+def _home_of(process: psutil.Process) -> str | None:
+    try:
+        home: str | None = process.environ().get("AIRFLOW_HOME")
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return None
+    return home
 
 
 def _airflow_command() -> list[str]:

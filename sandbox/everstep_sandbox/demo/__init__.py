@@ -1,0 +1,1 @@
+"""The demo: a real training loses a slice and steps forward, from Airflow to retention, on one machine."""

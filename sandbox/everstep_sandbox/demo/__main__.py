@@ -1,0 +1,80 @@
+"""``python -m everstep_sandbox.demo run|up|down``: what ``make demo``, ``make up`` and ``make down`` call."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from types import FrameType
+
+from everstep_sandbox.demo.play import play
+from everstep_sandbox.demo.progress import Progress
+from everstep_sandbox.demo.stack import REPOSITORY, DemoStack
+
+DEMO = REPOSITORY / "build" / "demo"
+STACK = REPOSITORY / "build" / "stack"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m everstep_sandbox.demo", description=__doc__)
+    parser.add_argument("command", choices=("run", "up", "down"))
+    command = parser.parse_args().command
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_as_by_ctrl_c)
+    try:
+        return {"run": _run, "up": _up, "down": _down}[command]()
+    except KeyboardInterrupt:
+        print("interrupted; everything is stopped", file=sys.stderr)
+        return 130
+
+
+def _run() -> int:
+    progress = Progress()
+    stack = DemoStack(DEMO, progress)
+    try:
+        summary = play(stack, progress)
+    finally:
+        progress("stopping everything")
+        stack.stop()
+    summary.write(DEMO / "summary.json")
+    print(summary.as_text())
+    print(f"\nThe same for programs: {(DEMO / 'summary.json').relative_to(REPOSITORY)}")
+    return 1 if summary.problems else 0
+
+
+def _up() -> int:
+    progress = Progress()
+    stack = DemoStack(STACK, progress)
+    ready = False
+    try:
+        stack.start_sandbox()
+        stack.start_airflow()
+        stack.airflow.wait_for_dag("train_resilient")
+        ready = True
+    finally:
+        if not ready:
+            stack.stop()
+    print(
+        f"\nAirflow: {stack.airflow.address}  (user admin, password {stack.airflow.password})\n"
+        f"  Trigger the DAG train_resilient there; its form names the run.\n"
+        f"kubectl:  export KUBECONFIG={stack.addresses['kubeconfig']}\n"
+        f"Faults:   .venv/bin/everstep sandbox fault --help  (with --directory {stack.sandbox_directory})\n"
+        f"Stop it:  make down"
+    )
+    return 0
+
+
+def _down() -> int:
+    progress = Progress()
+    for directory in (STACK, DEMO):
+        DemoStack(directory, progress).stop()
+    progress("nothing is left running")
+    return 0
+
+
+def _end_as_by_ctrl_c(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

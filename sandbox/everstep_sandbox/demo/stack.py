@@ -1,0 +1,154 @@
+"""The demo's stack: a sandbox with three slices, a low-priority filler on one of them, and an Airflow beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client as kubernetes_client
+from kubernetes import config as kubernetes_config
+
+from everstep_sandbox.airflow_stack import AirflowSettings, AirflowStack, stop_airflow
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SLICES, HOSTS, SPEED = 3, 2, 10
+FILLER = "batch-eval"
+FILLER_PRIORITY = ("training-low", 1_000_000)
+
+
+class StackError(RuntimeError):
+    """A part of the stack did not start or did not do what was asked."""
+
+
+class DemoStack:
+    """Starts and stops the whole stack under one directory; everything in it is made anew by :meth:`start`."""
+
+    def __init__(self, directory: Path, progress: Callable[[str], None]) -> None:
+        self.directory = directory.resolve()
+        self.sandbox_directory = self.directory / "sandbox"
+        self.progress = progress
+        self._airflow: AirflowStack | None = None
+
+    @property
+    def addresses(self) -> Mapping[str, Any]:
+        """The sandbox's addresses and files, from its ``sandbox.json``."""
+        found: Mapping[str, Any] = json.loads((self.sandbox_directory / "sandbox.json").read_text())
+        return found
+
+    @property
+    def airflow(self) -> AirflowStack:
+        """The Airflow of this stack; it exists once the sandbox runs, because it is told the sandbox's addresses."""
+        if self._airflow is None:
+            settings = AirflowSettings(self.directory / "airflow", REPOSITORY / "dags", self.airflow_environment())
+            self._airflow = AirflowStack(settings)
+        return self._airflow
+
+    def start_sandbox(self) -> None:
+        """Starts the sandbox from nothing and puts the filler on one slice."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        self.progress(f"sandbox: starting {SLICES} slices of {HOSTS} nodes; timers {SPEED} times as fast as real ones")
+        self._everstep("sandbox", "up", f"--slices={SLICES}", f"--hosts={HOSTS}", f"--speed={SPEED}")
+        self.progress(f"sandbox: Kubernetes at {self.addresses['kubernetes']}, storage at {self.addresses['storage']}")
+        self._start_filler()
+
+    def start_airflow(self) -> None:
+        """Starts Airflow beside a running sandbox."""
+        self.airflow.start(progress=self.progress)
+
+    def fault(self, *arguments: str) -> None:
+        """Causes a fault as ``everstep sandbox fault …`` does."""
+        self._everstep("sandbox", "fault", *arguments)
+
+    def stop(self) -> None:
+        """Stops everything that runs under the directory, whoever started it. Idempotent."""
+        stop_airflow(self.directory / "airflow")
+        if self.sandbox_directory.exists():
+            self._everstep("sandbox", "down")
+
+    def client_environment(self) -> dict[str, str]:
+        """What clients of Cloud Storage in this process need to find the sandbox's."""
+        return {"STORAGE_EMULATOR_HOST": str(self.addresses["storage"])}
+
+    def airflow_environment(self) -> dict[str, str]:
+        """The connections that ``dags/clusters/sandbox.yaml`` names, and the storage's address."""
+        kubernetes = {"conn_type": "kubernetes", "extra": {"kube_config_path": str(self.addresses["kubeconfig"])}}
+        google = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": "everstep-sandbox"}}
+        return {
+            **self.client_environment(),
+            "AIRFLOW_CONN_EVERSTEP_SANDBOX": json.dumps(kubernetes),
+            "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(google),
+        }
+
+    def _start_filler(self) -> None:
+        api = kubernetes_config.new_client_from_config(str(self.addresses["kubeconfig"]))
+        name, value = FILLER_PRIORITY
+        kubernetes_client.SchedulingV1Api(api).create_priority_class(
+            {"metadata": {"name": name}, "value": value, "description": "Work that gives way to training"}
+        )
+        kubernetes_client.CustomObjectsApi(api).create_namespaced_custom_object(
+            "jobset.x-k8s.io", "v1alpha2", "default", "jobsets", filler_jobset()
+        )
+        self.progress(f"sandbox: {FILLER}, of low priority, holds one slice")
+
+    def _everstep(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "everstep.cli.main", *arguments, "--directory", str(self.sandbox_directory)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise StackError(
+                f"everstep {' '.join(arguments)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()}"
+            )
+
+
+def filler_jobset() -> dict[str, Any]:
+    """A JobSet of low priority that keeps one slice busy until something more important needs it."""
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": FILLER,
+            "namespace": "default",
+            "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"},
+        },
+        "spec": {
+            "failurePolicy": {"maxRestarts": 100, "restartStrategy": "BlockingRecreate"},
+            "replicatedJobs": [
+                {
+                    "name": "slice",
+                    "replicas": 1,
+                    "template": {
+                        "spec": {
+                            "parallelism": HOSTS,
+                            "completions": HOSTS,
+                            "backoffLimit": 0,
+                            "template": {"spec": _filler_pod()},
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def _filler_pod() -> dict[str, Any]:
+    return {
+        "restartPolicy": "Never",
+        "priorityClassName": FILLER_PRIORITY[0],
+        "terminationGracePeriodSeconds": 2,
+        "nodeSelector": {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"},
+        "tolerations": [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "containers": [
+            {
+                "name": "filler",
+                "image": "busybox:1.36",
+                "command": ["sleep", "100000"],
+                "resources": {"limits": {"google.com/tpu": "4"}},
+            }
+        ],
+    }
