@@ -1,0 +1,219 @@
+"""How a cluster and a bucket are reached: a description without secrets, and the clients that it opens.
+
+A description is made once from a cluster file (or from a kubeconfig, for the command line), goes through a trigger's
+arguments as plain JSON, and resolves its Airflow connection where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from everstep.clients.kubernetes import KubernetesClient
+from everstep.clients.kubernetes_async import AsyncKubernetesClient
+from everstep.clients.storage import BucketClient
+from everstep.clients.storage_async import AsyncBucketClient
+from everstep.spec.cluster import ClusterSpec
+
+# Extra fields of a google_cloud_platform connection that name endpoints instead of having them looked up.
+GKE_ENDPOINT_FIELD = "gke_endpoint"
+GKE_CERTIFICATE_FIELD = "gke_ca_certificate"
+STORAGE_ENDPOINT_FIELD = "storage_endpoint"
+
+
+@dataclass(frozen=True)
+class ClusterAccess:
+    """A way to a cluster's API.
+
+    `kubeconfig` alone needs no Airflow. Otherwise `connection` is an Airflow connection, of Kubernetes for the
+    endpoint `kubeconfig`, of Google Cloud for the others; `url` and `certificate` hold what GKE said of the cluster.
+    """
+
+    name: str
+    connection: str | None = None
+    kubeconfig: str | None = None
+    endpoint: str = "kubeconfig"
+    project: str = ""
+    location: str = ""
+    url: str = ""
+    certificate: str = ""
+
+    @classmethod
+    def of(cls, cluster: ClusterSpec) -> ClusterAccess:
+        """Return the way that a cluster file names."""
+        return cls(
+            name=cluster.name,
+            connection=cluster.kubernetes_connection,
+            endpoint=cluster.endpoint,
+            project=cluster.project,
+            location=cluster.location,
+        )
+
+    @classmethod
+    def of_kubeconfig(cls, path: str | os.PathLike[str], name: str = "kubeconfig") -> ClusterAccess:
+        """Return the way that a kubeconfig file names; needs no Airflow."""
+        return cls(name=name, kubeconfig=os.fspath(path))
+
+    def as_dict(self) -> dict[str, str | None]:
+        """Return plain values for a trigger's arguments; no secrets."""
+        return asdict(self)
+
+    def resolved(self) -> ClusterAccess:
+        """Return this with address and certificate of a GKE cluster filled in. Blocks: not for the event loop."""
+        if self.kubeconfig is not None or self.endpoint == "kubeconfig" or self.url:
+            return self
+        from airflow.providers.common.compat.sdk import BaseHook
+
+        assert self.connection is not None
+        extra = BaseHook.get_connection(self.connection).extra_dejson
+        if extra.get(GKE_ENDPOINT_FIELD):
+            return replace(self, url=extra[GKE_ENDPOINT_FIELD], certificate=extra.get(GKE_CERTIFICATE_FIELD, ""))
+        from airflow.providers.google.cloud.hooks.kubernetes_engine import GKEHook
+        from airflow.providers.google.cloud.operators.kubernetes_engine import GKEClusterAuthDetails
+
+        url, certificate = GKEClusterAuthDetails(
+            cluster_name=self.name,
+            project_id=self.project,
+            use_internal_ip=self.endpoint == "private",
+            use_dns_endpoint=self.endpoint == "dns",
+            cluster_hook=GKEHook(gcp_conn_id=self.connection, location=self.location),
+        ).fetch_cluster_info()
+        return replace(self, url=url, certificate=certificate)
+
+    def open(self) -> KubernetesClient:
+        """Return a client that blocks."""
+        return KubernetesClient(self._api_client)
+
+    def open_async(self) -> AsyncKubernetesClient:
+        """Return a client for the running event loop."""
+        return AsyncKubernetesClient(self._async_api_client)
+
+    def _api_client(self) -> Any:
+        if self.kubeconfig is not None:
+            from kubernetes import config
+
+            return config.new_client_from_config(self.kubeconfig)
+        if self.endpoint == "kubeconfig":
+            from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+            return KubernetesHook(conn_id=self.connection).get_conn()
+        from airflow.providers.google.cloud.hooks.kubernetes_engine import GKEKubernetesHook
+
+        access = self.resolved()
+        return GKEKubernetesHook(
+            cluster_url=access.url,
+            ssl_ca_cert=access.certificate,
+            use_dns_endpoint=access.endpoint == "dns" or not access.certificate,
+            gcp_conn_id=access.connection,
+        ).get_conn()
+
+    @asynccontextmanager
+    async def _async_api_client(self) -> AsyncIterator[Any]:
+        # The client libraries take seconds to import: never in the event loop.
+        from asyncio import to_thread
+
+        if self.kubeconfig is not None:
+            config = await to_thread(_import, "kubernetes_asyncio.config")
+            client = await config.new_client_from_config(self.kubeconfig)
+            async with client:
+                yield client
+            return
+        if self.endpoint == "kubeconfig":
+            hooks = await to_thread(_import, "airflow.providers.cncf.kubernetes.hooks.kubernetes")
+            async with hooks.AsyncKubernetesHook(conn_id=self.connection).get_conn() as client:
+                yield client
+            return
+        hooks = await to_thread(_import, "airflow.providers.google.cloud.hooks.kubernetes_engine")
+        access = self
+        if not self.url:
+            from asgiref.sync import sync_to_async
+
+            access = await sync_to_async(self.resolved)()
+        hook = hooks.GKEKubernetesAsyncHook(
+            cluster_url=access.url,
+            ssl_ca_cert=access.certificate,
+            use_dns_endpoint=access.endpoint == "dns" or not access.certificate,
+            gcp_conn_id=access.connection,
+        )
+        async with hook.get_conn() as client:
+            yield client
+
+
+@dataclass(frozen=True)
+class StorageAccess:
+    """A way to Cloud Storage: an Airflow connection, or the environment's own credentials without one.
+
+    `endpoint` replaces Google's address; STORAGE_EMULATOR_HOST does so for everybody in a process.
+    """
+
+    connection: str | None = None
+    endpoint: str = ""
+
+    @classmethod
+    def of(cls, cluster: ClusterSpec) -> StorageAccess:
+        """Return the way that a cluster file names."""
+        return cls(connection=cluster.google_cloud_connection)
+
+    def as_dict(self) -> dict[str, str | None]:
+        """Return plain values for a trigger's arguments; no secrets."""
+        return asdict(self)
+
+    def open(self, bucket: str) -> BucketClient:
+        """Return a client of one bucket that blocks."""
+        return BucketClient(self._client(), bucket)
+
+    def open_async(self, bucket: str) -> AsyncBucketClient:
+        """Return a client of one bucket for the running event loop."""
+        return AsyncBucketClient(self._async_client, bucket)
+
+    def _client(self) -> Any:
+        from google.cloud import storage
+
+        if self.connection is None:
+            endpoint = self.endpoint or os.environ.get("STORAGE_EMULATOR_HOST", "")
+            if not endpoint:
+                return storage.Client()
+            from google.auth.credentials import AnonymousCredentials
+
+            return storage.Client(
+                project="none", credentials=AnonymousCredentials(), client_options={"api_endpoint": endpoint}
+            )
+        from airflow.providers.google.cloud.hooks.gcs import GCSHook
+
+        hook = GCSHook(gcp_conn_id=self.connection)
+        endpoint = self.endpoint or hook.extras.get(STORAGE_ENDPOINT_FIELD, "")
+        if not endpoint:
+            return hook.get_conn()
+        return storage.Client(
+            project=hook.project_id,
+            credentials=hook.get_credentials(),
+            client_options={"api_endpoint": endpoint},
+        )
+
+    @asynccontextmanager
+    async def _async_client(self) -> AsyncIterator[Any]:
+        from asyncio import to_thread
+
+        import aiohttp
+
+        library = await to_thread(_import, "gcloud.aio.storage")
+        async with aiohttp.ClientSession() as session:
+            if self.connection is None:
+                yield library.Storage(session=session, api_root=self.endpoint or None)
+                return
+            hooks = await to_thread(_import, "airflow.providers.google.cloud.hooks.gcs")
+            hook = hooks.GCSAsyncHook(gcp_conn_id=self.connection)
+            endpoint = self.endpoint or (await hook.get_sync_hook()).extras.get(STORAGE_ENDPOINT_FIELD, "")
+            if endpoint:
+                yield library.Storage(session=session, api_root=endpoint)
+            else:
+                yield await hook.get_storage_client(session)
+
+
+def _import(module: str) -> Any:
+    import importlib
+
+    return importlib.import_module(module)

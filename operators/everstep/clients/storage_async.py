@@ -1,0 +1,133 @@
+"""One bucket, for triggers (gcloud-aio-storage, which the Google provider's asynchronous hook opens)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
+
+from everstep.clients import errors
+from everstep.clients.requests import (
+    Answer,
+    Listing,
+    ListRequest,
+    ReadRequest,
+    Request,
+    Result,
+    Steps,
+    StoredObject,
+    listed_object,
+)
+from everstep.clients.retrying import Backoff, Refresh, Tries
+
+REQUEST_SECONDS = 30
+FIELDS = "items(name,size,md5Hash,crc32c,timeCreated),prefixes,nextPageToken"
+
+
+class AsyncBucketClient:
+    """A bucket in an event loop: reads only. Every method raises the errors of `everstep.clients.errors`.
+
+    :param open_client: opens, as an asynchronous context, a `gcloud.aio.storage.Storage` with fresh credentials
+    """
+
+    def __init__(
+        self,
+        open_client: Callable[[], AbstractAsyncContextManager[Any]],
+        bucket: str,
+        *,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.name = bucket
+        self._open_client = open_client
+        self._backoff = backoff or Backoff()
+        self._stack = AsyncExitStack()
+        self._client: Any = None
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        async with self._opening:
+            self._client = None
+            await self._stack.aclose()
+
+    async def __aenter__(self) -> AsyncBucketClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def list_level(self, prefix: str) -> Listing:
+        """List one level below a prefix that ends with `/` (or is empty)."""
+        objects = []
+        folders: set[str] = set()
+        token = ""
+        while True:
+            parameters = {
+                "prefix": prefix,
+                "delimiter": "/",
+                "includeFoldersAsPrefixes": "true",
+                "fields": FIELDS,
+                **({"pageToken": token} if token else {}),
+            }
+            page = await self._page(prefix, parameters)
+            objects += [listed_object(item["name"].removeprefix(prefix), item) for item in page.get("items", [])]
+            folders |= {folder.removeprefix(prefix).rstrip("/") for folder in page.get("prefixes", [])}
+            token = page.get("nextPageToken") or ""
+            if not token:
+                return Listing(tuple(each for each in objects if each.name), tuple(sorted(folders - {""})))
+
+    async def read(self, name: str) -> StoredObject | None:
+        """Return an object, or None when there is none. Its generation is not asked for and reads 0."""
+        try:
+            body = await self._tried(
+                f"read gs://{self.name}/{name}",
+                lambda client: client.download(self.name, name, timeout=REQUEST_SECONDS),
+            )
+        except errors.NotFound:
+            return None
+        return StoredObject(name, body, 0)
+
+    async def run(self, steps: Steps[Result]) -> Result:
+        """Carry out a reading, each batch of requests at once, and return its result."""
+        answers: list[Answer] | None = None
+        try:
+            while True:
+                batch = next(steps) if answers is None else steps.send(answers)
+                answers = list(await asyncio.gather(*(self._answer(request) for request in batch)))
+        except StopIteration as done:
+            result: Result = done.value
+            return result
+
+    async def _answer(self, request: Request) -> Answer:
+        if isinstance(request, ListRequest):
+            return await self.list_level(request.prefix)
+        assert isinstance(request, ReadRequest)
+        return await self.read(request.name)
+
+    async def _page(self, prefix: str, parameters: dict[str, str]) -> Any:
+        return await self._tried(
+            f"list gs://{self.name}/{prefix}",
+            lambda client: client.list_objects(self.name, params=parameters, timeout=REQUEST_SECONDS),
+        )
+
+    async def _tried(self, where: str, ask: Callable[[Any], Any]) -> Any:
+        tries = Tries(self._backoff)
+        while True:
+            try:
+                return await ask(await self._connected())
+            except Exception as failure:
+                error = errors.translate(failure, where)
+                if error is None:
+                    raise
+                wait = tries.after(error)
+            if wait is Refresh.CREDENTIALS:
+                await self.close()
+            else:
+                await asyncio.sleep(wait)
+
+    async def _connected(self) -> Any:
+        async with self._opening:
+            if self._client is None:
+                self._client = await self._stack.enter_async_context(self._open_client())
+            return self._client
