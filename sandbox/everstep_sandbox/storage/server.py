@@ -1,0 +1,126 @@
+"""The storage server: carries requests of the network to the router, meets faults, sends files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from everstep_sandbox.storage import errors
+from everstep_sandbox.storage.exchange import FileRange, Request, Response
+from everstep_sandbox.storage.faults import Faults
+from everstep_sandbox.storage.router import Router, split_target
+from everstep_sandbox.storage.vault import Vault
+
+OPERATION_SECONDS = 0.05
+"""How long a folder's rename or recursive delete stays pending."""
+
+_PIECE_BYTES = 1 << 20
+_LARGEST_BODY_BYTES = 5 << 30
+
+
+class Server:
+    """One storage server on loopback; `address` is known once it was started."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.address = ""
+        self._vault = Vault(directory)
+        self._faults = Faults()
+        self._router = Router(self._vault, _run_later)
+        application = web.Application(client_max_size=_LARGEST_BODY_BYTES)
+        application.router.add_route("GET", "/_sandbox/requests", self._requests)
+        application.router.add_route("*", "/_sandbox/faults", self._set_faults)
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        await site.start()
+        self.address = f"http://{host}:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+        self._vault.close()
+
+    async def _handle(self, incoming: web.Request) -> web.StreamResponse:
+        fault = self._faults.meet(f"{incoming.method} {incoming.raw_path}")
+        if fault is not None:
+            await asyncio.sleep(fault.delay_ms / 1000)
+        body = await incoming.read()
+        refuses = fault is not None and (fault.status or fault.disconnect)
+        if fault is None or not refuses or fault.after:
+            outgoing = self._answer(incoming, body)
+        if fault is not None and fault.disconnect:
+            if incoming.transport is not None:
+                incoming.transport.abort()
+            raise ConnectionResetError("A fault closed the connection.")
+        if fault is not None and refuses:
+            outgoing = _refused(fault.error())
+        if outgoing.file is not None:
+            return await _send_file(incoming, outgoing, outgoing.file)
+        payload, headers = outgoing.encoded()
+        return web.Response(status=outgoing.status, body=payload, headers=headers)
+
+    def _answer(self, incoming: web.Request, body: bytes) -> Response:
+        path, query = split_target(incoming.raw_path)
+        headers = {name.lower(): value for name, value in incoming.headers.items()}
+        base_url = f"http://{incoming.host}" if incoming.host else self.address
+        request = Request(incoming.method, path, query, headers, body, base_url)
+        try:
+            return self._router.handle(request)
+        except errors.StorageError as refused:
+            media = request.method == "GET" and query.get("alt") == "media"
+            return _refused(refused, as_text=media)
+
+    async def _requests(self, incoming: web.Request) -> web.Response:
+        return web.json_response(dict(self._router.counts))
+
+    async def _set_faults(self, incoming: web.Request) -> web.Response:
+        if incoming.method == "POST":
+            try:
+                self._faults.add(await incoming.json())
+            except errors.StorageError as refused:
+                return web.json_response(refused.document(), status=refused.status)
+        elif incoming.method == "DELETE":
+            self._faults.clear()
+        return web.json_response({"faults": self._faults.listed()})
+
+
+def _run_later(action: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(OPERATION_SECONDS, action)
+
+
+def _refused(error: errors.StorageError, *, as_text: bool = False) -> Response:
+    """Downloads are refused in plain text, all else in JSON, as the service does."""
+    if error.status == 304:
+        return Response(304)
+    if as_text:
+        headers = {"Content-Type": "text/html; charset=UTF-8", **error.headers}
+        return Response(error.status, body=error.message.encode(), headers=headers)
+    return Response(error.status, document=error.document(), headers=error.headers)
+
+
+async def _send_file(incoming: web.Request, response: Response, file: FileRange) -> web.StreamResponse:
+    # Opened before anything is awaited: the object may be replaced while its bytes are on their way.
+    descriptor = os.open(file.path, os.O_RDONLY)
+    try:
+        if file.length <= _PIECE_BYTES:
+            body = os.pread(descriptor, file.length, file.start)
+            return web.Response(status=response.status, body=body, headers=response.headers)
+        stream = web.StreamResponse(status=response.status, headers=response.headers)
+        stream.content_length = file.length
+        await stream.prepare(incoming)
+        sent = 0
+        while sent < file.length:
+            piece = os.pread(descriptor, min(_PIECE_BYTES, file.length - sent), file.start + sent)
+            await stream.write(piece)
+            sent += len(piece)
+        await stream.write_eof()
+        return stream
+    finally:
+        os.close(descriptor)
