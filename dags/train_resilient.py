@@ -32,5 +32,5 @@ with DAG(
             description='Settings that win over the run file, such as {"final_step": 500}.',
         ),
     },
-):
+) as dag:
     resilient_training("{{ params.run }}", overrides="{{ params.overrides }}")
