@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from google.api_core.exceptions import NotFound
-from google.cloud import storage
 from kubernetes import client as kubernetes_client
 from kubernetes import config as kubernetes_config
 
 from everstep.checkpoints.catalogue import Catalogue, Shape
 from everstep.checkpoints.layout import RunFolder
+from everstep.clients import run_folder
+from everstep.clients.access import StorageAccess
 
 JOBSET = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
 
@@ -33,7 +31,7 @@ class RunView:
         api = kubernetes_config.new_client_from_config(kubeconfig)
         self._custom = kubernetes_client.CustomObjectsApi(api)
         self._core = kubernetes_client.CoreV1Api(api)
-        self._storage = storage.Client(project="everstep-sandbox")
+        self._bucket = StorageAccess().open(bucket)
         self._namespace = namespace
         self._shape = shape
         self.run = run
@@ -78,28 +76,12 @@ class RunView:
 
     def status(self) -> dict[str, Any]:
         """The run's ``status.json``; empty while there is none."""
-        return self._json(self.folder.status) or {}
+        return self._bucket.run(run_folder.records(self.folder)).get("status.json", {})
 
     def node_reports(self, attempt: Attempt) -> list[dict[str, Any]]:
         """What each node of an attempt has reported, by rank."""
-        prefix = self.folder.attempt_prefix(attempt.launch, attempt.restart)
-        names = [blob.name for blob in self._storage.list_blobs(self.folder.bucket, prefix=prefix)]
-        reports = [report for name in names if (report := self._json(name)) is not None]
-        return sorted(reports, key=lambda report: int(report["rank"]))
+        return self._bucket.run(run_folder.attempt(self.folder, attempt.launch, attempt.restart))
 
     def catalogue(self) -> Catalogue:
         """The run's backups with their states."""
-        from everstep.clients.storage import read_catalogue
-
-        return read_catalogue(
-            self._storage, self.folder, self._shape, now=datetime.now(UTC), grace=timedelta(minutes=10)
-        )
-
-    def _json(self, name: str) -> dict[str, Any] | None:
-        try:
-            content: dict[str, Any] = json.loads(
-                self._storage.bucket(self.folder.bucket).blob(name).download_as_bytes()
-            )
-        except NotFound:
-            return None
-        return content
+        return self._bucket.run(run_folder.contents(self.folder, self._shape)).catalogue
