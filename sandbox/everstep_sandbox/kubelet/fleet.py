@@ -1,0 +1,262 @@
+"""The machines behind the nodes: registration, heartbeats, loss, and repair by the cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from everstep_sandbox import nodes
+from everstep_sandbox.kubelet.api import MERGE, Api, ApiFailure
+from everstep_sandbox.kubelet.kubelet import Kubelet
+from everstep_sandbox.kubelet.volumes import checkpoint_volumes
+from everstep_sandbox.nodes import TERMINATION_TAINT, Machine
+
+logger = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+
+HEARTBEAT_SECONDS = 10.0
+"""Between renewals of a node's lease, before the sandbox's speed."""
+REPAIR_SECONDS = 600.0
+"""From the loss of a host to the return of its pool, before the sandbox's speed."""
+SLICE_DOWN_SECONDS = 30.0
+"""From the loss of a host to the rest of its slice being taken down, before the sandbox's speed."""
+
+_DRIVER_NAMESPACE = "gke-managed-checkpointing"
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_RETRY_SECONDS = 0.3
+
+
+class FleetError(Exception):
+    """A fault that can't be done as asked; the text says why and what would do."""
+
+
+class Fleet:
+    """All machines of the sandbox, with their record on disk."""
+
+    def __init__(self, api: Api, kubelet: Kubelet, directory: Path, *, speed: float) -> None:
+        self._api = api
+        self._kubelet = kubelet
+        self._directory = directory
+        self._record = directory / "machines.json"
+        self._machines = {machine.name: machine for machine in nodes.load(self._record)}
+        self._speed = speed
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Registers the machines, renews their leases and does what falls due, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for machine in self._machines.values():
+                if machine.state == "running":
+                    group.create_task(self._register(machine))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._beat())
+            group.create_task(self._do_what_is_due())
+
+    # Faults
+
+    async def lose_node(self, name: str, repair_after: float | None = None) -> Object:
+        """One host is lost: its processes, its disks, its Node; then the rest of its slice goes; later all return."""
+        lost = self._machine(name)
+        rest = [machine for machine in self._pool(lost.pool) if machine is not lost and machine.state == "running"]
+        now = time.time()
+        repair_at = now + self._repair_seconds(repair_after)
+        lost.repair_at = repair_at
+        await self._take_down(lost)
+        for machine in rest:
+            machine.down_at = now + SLICE_DOWN_SECONDS / self._speed
+            machine.repair_at = repair_at
+            await self._taint(machine)
+        self._save()
+        return {"gone": [lost.name], "going": [machine.name for machine in rest], "repair_in": repair_at - now}
+
+    async def silence_node(self, name: str, repair_after: float | None = None) -> Object:
+        """One host is lost without a word: its processes end, its Node stays and turns NotReady."""
+        machine = self._machine(name)
+        machine.state = "silent"
+        machine.repair_at = time.time() + self._repair_seconds(repair_after)
+        self._save()
+        await self._kubelet.lose(machine.name)
+        return {"silent": [name], "repair_in": self._repair_seconds(repair_after)}
+
+    async def lose_pool(self, pool: str, repair_after: float | None = None) -> Object:
+        """A whole slice is lost at once, as by preemption of its machines."""
+        machines = [machine for machine in self._pool(pool) if machine.state != "gone"]
+        if not machines:
+            known = ", ".join(sorted({machine.pool for machine in self._machines.values()}))
+            raise FleetError(f"Pool {pool!r} has no machine that is there; the pools are {known}")
+        repair_at = time.time() + self._repair_seconds(repair_after)
+        for machine in machines:
+            machine.repair_at = repair_at
+        await asyncio.gather(*(self._take_down(machine) for machine in machines))
+        self._save()
+        return {"gone": [machine.name for machine in machines], "repair_in": self._repair_seconds(repair_after)}
+
+    async def wipe_ram(self, names: list[str]) -> Object:
+        """Memory of these machines (all if none is named) is lost: training and drivers are killed, disks emptied."""
+        machines = [self._machine(name) for name in names] or [
+            machine for machine in self._machines.values() if machine.state == "running"
+        ]
+        contexts = [self._kubelet.context(machine.name) for machine in machines]
+        for context in contexts:
+            context.may_start.clear()
+        try:
+            ending = []
+            for worker in (worker for context in contexts for worker in self._kubelet.workers(context.name)):
+                is_driver = worker.pod["metadata"]["namespace"] == _DRIVER_NAMESPACE
+                if is_driver or checkpoint_volumes(worker.pod):
+                    for container in (*worker.main.values(), *worker.init.values()):
+                        if container.signal(signal.SIGKILL) and container.process:
+                            ending.append(container.process.exited)
+            await asyncio.gather(*(asyncio.shield(exit_) for exit_ in ending))
+            for context in contexts:
+                shutil.rmtree(context.directory / "ramdisk", ignore_errors=True)
+        finally:
+            for context in contexts:
+                context.may_start.set()
+        return {"wiped": [context.name for context in contexts], "killed": len(ending)}
+
+    async def kill_pod(self, namespace: str, name: str, number: int) -> Object:
+        """Sends a signal to the main containers of a pod."""
+        for worker in self._kubelet.workers():
+            metadata = worker.pod["metadata"]
+            if (metadata["namespace"], metadata["name"]) == (namespace, name):
+                signalled = [key for key, container in worker.main.items() if container.signal(number)]
+                if not signalled:
+                    raise FleetError(f"Pod {namespace}/{name} has no running container (it is {worker.phase})")
+                return {"pod": f"{namespace}/{name}", "signal": number, "containers": signalled}
+        raise FleetError(f"No machine runs a pod {namespace}/{name}; see kubectl get pods -A -o wide")
+
+    # The cloud's side
+
+    async def _take_down(self, machine: Machine) -> None:
+        machine.state = "gone"
+        machine.down_at = None
+        self._save()
+        await self._kubelet.lose(machine.name)
+        shutil.rmtree(machine.directory(self._directory), ignore_errors=True)
+        for path in (f"/api/v1/nodes/{machine.name}", f"{_LEASES}/{machine.name}"):
+            with contextlib.suppress(ApiFailure):
+                await self._api.delete(path)
+
+    async def _taint(self, machine: Machine) -> None:
+        path = f"/api/v1/nodes/{machine.name}"
+        taints = (await self._api.get(path))["spec"].get("taints") or []
+        taints = [taint for taint in taints if taint["key"] != TERMINATION_TAINT]
+        taints.append({"key": TERMINATION_TAINT, "effect": "NoSchedule"})
+        await self._api.patch(path, {"spec": {"taints": taints}}, kind=MERGE)
+
+    async def _do_what_is_due(self) -> None:
+        while True:
+            now = time.time()
+            for machine in self._machines.values():
+                if machine.down_at is not None and machine.down_at <= now:
+                    await self._take_down(machine)
+                if machine.state != "running" and machine.repair_at is not None and machine.repair_at <= now:
+                    await self._repair(machine)
+            times = [moment for machine in self._machines.values() for moment in (machine.down_at, machine.repair_at)
+                     if moment is not None]
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), max(min(times) - time.time(), 0.05) if times else None)
+
+    async def _repair(self, machine: Machine) -> None:
+        if machine.state == "silent":
+            # The cloud makes the machine anew: what was bound to the old one must be gone first.
+            await self._take_down(machine)
+        logger.info("machine %s is back, empty", machine.name)
+        machine.state, machine.repair_at, machine.down_at = "running", None, None
+        self._save()
+        await self._register(machine)
+
+    # The node's side
+
+    async def _register(self, machine: Machine) -> None:
+        context = self._kubelet.context(machine.name)
+        context.directory.mkdir(parents=True, exist_ok=True)
+        body = nodes.node_object(machine)
+        body["status"]["addresses"] = [
+            {"type": "InternalIP", "address": context.address}, {"type": "Hostname", "address": machine.name},
+        ]
+        body["status"]["conditions"] = _conditions()
+        while True:
+            try:
+                await self._create_node(body)
+                await self._renew(machine)
+                break
+            except (ApiFailure, aiohttp.ClientError, OSError, TimeoutError) as error:
+                logger.info("registration of %s is tried again: %s", machine.name, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+        self._kubelet.arrive(machine.name)
+
+    async def _create_node(self, body: Object) -> None:
+        try:
+            await self._api.create("/api/v1/nodes", body)
+        except ApiFailure as failure:
+            if failure.code != 409:
+                raise
+        await self._api.patch(f"/api/v1/nodes/{body['metadata']['name']}/status", {"status": body["status"]})
+
+    async def _beat(self) -> None:
+        while True:
+            began = time.monotonic()
+            for machine in list(self._machines.values()):
+                if machine.state == "running":
+                    with contextlib.suppress(ApiFailure, aiohttp.ClientError, OSError, TimeoutError):
+                        await self._renew(machine)
+            await asyncio.sleep(max(0.0, HEARTBEAT_SECONDS / self._speed - (time.monotonic() - began)))
+
+    async def _renew(self, machine: Machine) -> None:
+        renewed = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": machine.name, "leaseDurationSeconds": 40, "renewTime": renewed}
+        try:
+            await self._api.patch(f"{_LEASES}/{machine.name}", {"spec": spec}, kind=MERGE)
+        except ApiFailure as failure:
+            if failure.code != 404:
+                raise
+            await self._api.create(_LEASES, {
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": machine.name}, "spec": spec,
+            })
+
+    def _machine(self, name: str) -> Machine:
+        machine = self._machines.get(name)
+        if machine is None:
+            raise FleetError(f"There is no machine {name!r}; the machines are {', '.join(sorted(self._machines))}")
+        if machine.state != "running":
+            raise FleetError(f"Machine {name} is {machine.state} already")
+        return machine
+
+    def _pool(self, pool: str) -> list[Machine]:
+        return [machine for machine in self._machines.values() if machine.pool == pool]
+
+    def _repair_seconds(self, asked: float | None) -> float:
+        return (REPAIR_SECONDS if asked is None else asked) / self._speed
+
+    def _save(self) -> None:
+        nodes.save(self._record, list(self._machines.values()))
+        self._changed.set()
+
+
+def _conditions() -> list[Object]:
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    wanted = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ]
+    return [
+        {"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now,
+         "lastTransitionTime": now}
+        for kind, status, reason, message in wanted
+    ]
