@@ -33,7 +33,7 @@ before = set(sys.modules)
 import {package}
 heavy = {{name.split(".")[0] for name in set(sys.modules) - before}} & {{
     "airflow", "google", "kubernetes", "kubernetes_asyncio", "jax", "orbax", "gcsfs", "numpy"}}
-sys.exit(", ".join(sorted(heavy)))
+sys.exit(", ".join(sorted(heavy)) or 0)
 """
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
