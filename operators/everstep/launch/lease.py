@@ -1,0 +1,235 @@
+"""The lease of a run: one object in its folder, held by one launch, resume or sweep at a time.
+
+It makes "one live JobSet per run" true where no single cluster can see it: across namespaces, clusters and Airflows.
+Every change is made on the generation that was read, so of two that act at once exactly one succeeds. Each new holder
+gets a higher fencing number.
+
+A lease is not renewed while its run trains. It binds for its time, and then for as long as its run lives: its JobSet
+is there and has not ended, or (where the JobSet is in a cluster that can't be looked into) status.json keeps being
+written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from everstep.checkpoints.layout import RunFolder
+from everstep.clients.errors import Conflict, NotFound
+from everstep.clients.kubernetes import KubernetesClient
+from everstep.clients.resources import JOBSETS, NAMESPACES
+from everstep.clients.storage import BucketClient
+from everstep.spec.findings import FindingsError, error
+from everstep.watch import run_state
+
+LIFETIME = timedelta(minutes=10)
+_TRIES = 5
+
+log = logging.getLogger(__name__)
+
+
+class LeaseHeldError(FindingsError):
+    """Somebody else holds the run."""
+
+
+@dataclass(frozen=True)
+class JobSetReference:
+    """A JobSet: namespace, name and uid."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease as it stands in the bucket. `holder` is None once it was given back."""
+
+    run: str
+    holder: str | None
+    purpose: str
+    fencing: int
+    acquired: datetime
+    renewed: datetime
+    expires: datetime
+    cluster: str
+    jobset: JobSetReference | None = None
+    generation: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """Return the lease as it is written."""
+        return {
+            "version": 1,
+            "run": self.run,
+            "holder": self.holder,
+            "purpose": self.purpose,
+            "fencing": self.fencing,
+            "acquired": timestamp(self.acquired),
+            "renewed": timestamp(self.renewed),
+            "expires": timestamp(self.expires),
+            "cluster": self.cluster,
+            "jobset": None if self.jobset is None else vars(self.jobset),
+        }
+
+
+def timestamp(time: datetime) -> str:
+    """Return a time as all records write it: RFC 3339, UTC, Z."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def cluster_id(client: KubernetesClient) -> str:
+    """Return what identifies a cluster everywhere: the uid of its namespace kube-system."""
+    return str(client.get(NAMESPACES, "kube-system")["metadata"]["uid"])
+
+
+class LeaseKeeper:
+    """Takes, updates and gives back one run's lease for one holder."""
+
+    def __init__(
+        self,
+        bucket: BucketClient,
+        cluster: KubernetesClient,
+        run: str,
+        holder: str,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._bucket = bucket
+        self._cluster = cluster
+        self._folder = RunFolder(bucket.name, run)
+        self._holder = holder
+        self._now = now
+        self._cluster_id = cluster_id(cluster)
+
+    def read(self) -> Lease | None:
+        """Return the lease as it stands, None when the run never had one."""
+        stored = self._bucket.read(self._folder.lease)
+        return None if stored is None else _parse(stored.body, stored.generation, self._folder)
+
+    def acquire(self, purpose: str) -> Lease:
+        """Take the lease, or take it again. Raises LeaseHeldError when somebody else holds it."""
+        for _ in range(_TRIES):
+            found = self.read()
+            if found is not None and found.holder not in (None, self._holder):
+                blocking = self._why_it_binds(found)
+                if blocking is not None:
+                    raise LeaseHeldError(
+                        f"run {self._folder.run!r} is held by somebody else",
+                        [self._held(found, blocking)],
+                    )
+                log.warning("Breaking the lease of %s: it has expired and its run is over.", found.holder)
+            now = self._now()
+            again = found is not None and found.holder == self._holder
+            wanted = Lease(
+                run=self._folder.run,
+                holder=self._holder,
+                purpose=purpose,
+                fencing=found.fencing if found is not None and again else (found.fencing if found else 0) + 1,
+                acquired=found.acquired if found is not None and again else now,
+                renewed=now,
+                expires=now + LIFETIME,
+                cluster=self._cluster_id,
+                jobset=found.jobset if found is not None and again else None,
+            )
+            try:
+                return self._write(wanted, found.generation if found is not None else 0)
+            except Conflict:
+                continue
+        raise LeaseHeldError(
+            f"the lease of run {self._folder.run!r} is fought over",
+            [error(self._folder.url(self._folder.lease), f"changed by others {_TRIES} times in a row")],
+        )
+
+    def bind(self, lease: Lease, jobset: JobSetReference) -> Lease:
+        """Record the JobSet that the lease stands for. Raises Conflict when the lease was lost meanwhile."""
+        now = self._now()
+        return self._write(replace(lease, jobset=jobset, renewed=now, expires=now + LIFETIME), lease.generation)
+
+    def release(self) -> bool:
+        """Give the lease back if this holder has it. Return whether it did."""
+        found = self.read()
+        if found is None or found.holder != self._holder:
+            return False
+        try:
+            self._write(replace(found, holder=None, renewed=self._now(), expires=self._now()), found.generation)
+        except Conflict:
+            return False
+        return True
+
+    def _write(self, lease: Lease, generation: int) -> Lease:
+        written = self._bucket.write(self._folder.lease, lease.document(), generation=generation)
+        return replace(lease, generation=written)
+
+    def _why_it_binds(self, lease: Lease) -> str | None:
+        """Return why somebody else's lease must be respected; None when it may be broken."""
+        now = self._now()
+        if now < lease.expires:
+            return f"it is valid until {timestamp(lease.expires)}"
+        if lease.cluster == self._cluster_id:
+            return self._live_jobset(lease)
+        stored = self._bucket.read(self._folder.status)
+        updated = _updated(stored.body) if stored else None
+        if updated is not None and now - updated < LIFETIME:
+            return f"its run in another cluster reported at {timestamp(updated)}"
+        return None
+
+    def _live_jobset(self, lease: Lease) -> str | None:
+        if lease.jobset is None:
+            return None
+        try:
+            state = run_state.of_jobset(self._cluster.get(JOBSETS, lease.jobset.name, lease.jobset.namespace))
+        except NotFound:
+            return None
+        if state.uid != lease.jobset.uid or state.is_terminal:
+            return None
+        return f"its JobSet {lease.jobset.namespace}/{lease.jobset.name} lives ({state.phase})"
+
+    def _held(self, lease: Lease, blocking: str) -> Any:
+        jobset = f" for JobSet {lease.jobset.namespace}/{lease.jobset.name}" if lease.jobset else ""
+        return error(
+            self._folder.url(self._folder.lease),
+            f"held by {lease.holder} ({lease.purpose}{jobset}) since {timestamp(lease.acquired)}; {blocking}",
+            "a free lease: two JobSets of one run would write over each other's checkpoints",
+            "wait for that run to end, stop it, or give this one another name",
+        )
+
+
+def _parse(body: bytes, generation: int, folder: RunFolder) -> Lease:
+    try:
+        document = json.loads(body)
+        jobset = document.get("jobset")
+        return Lease(
+            run=document["run"],
+            holder=document["holder"],
+            purpose=document["purpose"],
+            fencing=int(document["fencing"]),
+            acquired=datetime.fromisoformat(document["acquired"]),
+            renewed=datetime.fromisoformat(document["renewed"]),
+            expires=datetime.fromisoformat(document["expires"]),
+            cluster=document["cluster"],
+            jobset=None if jobset is None else JobSetReference(**jobset),
+            generation=generation,
+        )
+    except (ValueError, KeyError, TypeError) as failure:
+        raise FindingsError(
+            f"the lease of run {folder.run!r} can't be read",
+            [
+                error(
+                    folder.url(folder.lease),
+                    f"{type(failure).__name__}: {failure}",
+                    "a lease as Everstep writes it",
+                    "delete the object once you know that no JobSet of the run lives anywhere",
+                )
+            ],
+        ) from None
+
+
+def _updated(body: bytes) -> datetime | None:
+    try:
+        return datetime.fromisoformat(json.loads(body)["updated"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,79 @@
+"""PriorityClasses of a cluster file: made where they lack, never changed.
+
+Kubernetes lets nobody change a class's value, and deleting one that is in use changes what the scheduler does to
+running pods; so a class that differs is an error with both values, for a person to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from everstep.clients.errors import Conflict
+from everstep.clients.kubernetes import KubernetesClient
+from everstep.clients.resources import PRIORITY_CLASSES
+from everstep.spec.findings import Finding, error, note, raise_on_errors
+
+
+def desired(name: str, value: int) -> dict[str, Any]:
+    """Return the PriorityClass object of a name and value."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "everstep"}},
+        "value": value,
+        "globalDefault": False,
+        "preemptionPolicy": "PreemptLowerPriority",
+        "description": "Made by Everstep for training runs.",
+    }
+
+
+def compare(name: str, value: int, found: Mapping[str, Any] | None) -> Finding | None:
+    """Return what is amiss with a class; None when it is there and equal."""
+    where = f"PriorityClass {name}"
+    if found is None:
+        return note(where, "not there", f"value {value}", "EnsurePriorityClassesOperator makes it")
+    if int(found.get("value", 0)) != value:
+        return error(
+            where,
+            f"value {found.get('value', 0)}",
+            f"value {value}, as the cluster file says",
+            "a class's value can't be changed: correct the cluster file, or delete and make the class anew while no "
+            "pod uses it",
+        )
+    policy = found.get("preemptionPolicy") or "PreemptLowerPriority"
+    if policy != "PreemptLowerPriority":
+        return error(
+            where,
+            f"preemptionPolicy {policy}",
+            "PreemptLowerPriority, or no slice is ever taken over",
+            "use another class, or delete and make this one anew while no pod uses it",
+        )
+    return None
+
+
+def ensure(client: KubernetesClient, priorities: Mapping[str, int]) -> dict[str, str]:
+    """Make the classes that lack, and return what was done by name: `created` or `unchanged`.
+
+    Raises FindingsError, before anything is made, when a class differs.
+    """
+    found = {name: client.find(PRIORITY_CLASSES, name) for name in priorities}
+    raise_on_errors(
+        "priority classes differ from the cluster file",
+        [finding for name, value in priorities.items() if (finding := compare(name, value, found[name])) is not None],
+    )
+    return {
+        name: "unchanged" if found[name] is not None else _create(client, name, value)
+        for name, value in priorities.items()
+    }
+
+
+def _create(client: KubernetesClient, name: str, value: int) -> str:
+    try:
+        client.create(PRIORITY_CLASSES, desired(name, value))
+    except Conflict:
+        # Somebody else made it at the same moment: theirs must be equal.
+        difference = compare(name, value, client.get(PRIORITY_CLASSES, name))
+        raise_on_errors("priority classes differ from the cluster file", [difference] if difference else [])
+        return "unchanged"
+    return "created"

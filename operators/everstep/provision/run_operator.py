@@ -1,0 +1,114 @@
+"""Base of the operators that deal with one run: reads its files where the task runs, and opens its clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+
+from everstep.clients.access import ClusterAccess, StorageAccess
+from everstep.clients.errors import Forbidden, Invalid, NotFound, RemoteError, Unauthenticated
+from everstep.links import CheckpointsLink, JobSetLink, store_links
+from everstep.spec.findings import Finding, FindingsError, Severity
+from everstep.spec.training import TrainingSpec
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from everstep.clients.kubernetes import KubernetesClient
+    from everstep.clients.storage import BucketClient
+
+Value = TypeVar("Value")
+# Another try would be answered in the same way.
+FINAL_REFUSALS = (Unauthenticated, Forbidden, NotFound, Invalid)
+
+
+def load_spec(
+    run: TrainingSpec | str | Path, overrides: Mapping[str, Any] | str | None, *, beside: str | None
+) -> TrainingSpec:
+    """Return the spec of a run: the given one, or the run file of that path beside the DAG file.
+
+    :param overrides: a mapping, or its JSON as a template renders it. Raises FindingsError with all mistakes
+    """
+    if isinstance(overrides, str):
+        overrides = json.loads(overrides) if overrides.strip() not in ("", "None") else None
+    if not isinstance(run, TrainingSpec):
+        return TrainingSpec.from_yaml(run, overrides, beside=Path(beside) if beside else None)
+    if not overrides:
+        return run
+    from everstep.spec.parsing import merge, parse
+
+    data = merge(run.model_dump(mode="json"), overrides)
+    return parse(TrainingSpec, data, f"run {run.name!r}").on(run.cluster_spec)
+
+
+class RunOperator(BaseOperator):
+    """An operator of one run.
+
+    :param run: a spec, or the path of a run file beside the DAG file (templated)
+    :param overrides: settings that win over the run file, as a mapping or JSON (templated)
+    """
+
+    template_fields: Sequence[str] = ("run", "overrides")
+    template_ext: Sequence[str] = ()
+    operator_extra_links = (JobSetLink(), CheckpointsLink())
+    ui_color = "#dfe9f5"
+
+    def __init__(
+        self, *, run: TrainingSpec | str | Path, overrides: Mapping[str, Any] | str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.run = run
+        self.overrides = overrides
+
+    def spec(self) -> TrainingSpec:
+        """Return the run's spec. A spec that is wrong fails the task for good, with all findings."""
+        beside = getattr(getattr(self, "dag", None), "fileloc", None)
+        return self.told(lambda: load_spec(self.run, self.overrides, beside=beside))
+
+    def told(self, act: Callable[[], Value]) -> Value:
+        """Do something, and let the task fail without retries where another try can't help."""
+        try:
+            return act()
+        except FindingsError as failure:
+            raise AirflowFailException(str(failure)) from failure
+        except FINAL_REFUSALS as failure:
+            raise AirflowFailException(f"{failure.message}{_advice(failure)}") from failure
+
+    def cluster_client(self, spec: TrainingSpec) -> KubernetesClient:
+        """Return a client of the run's cluster."""
+        return ClusterAccess.of(spec.cluster_spec).open()
+
+    def bucket_client(self, spec: TrainingSpec) -> BucketClient:
+        """Return a client of the run's bucket."""
+        return StorageAccess.of(spec.cluster_spec).open(spec.bucket)
+
+    def show_links(self, context: Context, spec: TrainingSpec) -> None:
+        """Put the run's links on the task."""
+        cluster = spec.cluster_spec
+        store_links(
+            context,
+            project=cluster.project,
+            location=cluster.location,
+            cluster=cluster.name,
+            namespace=cluster.namespace,
+            run=spec.name,
+            bucket=spec.bucket,
+        )
+
+    def log_findings(self, findings: Sequence[Finding]) -> None:
+        """Write findings to the task's log, each at its level."""
+        levels = {Severity.ERROR: self.log.error, Severity.WARNING: self.log.warning, Severity.NOTE: self.log.info}
+        for finding in findings:
+            levels[finding.severity]("%s", finding)
+
+
+def _advice(failure: RemoteError) -> str:
+    if isinstance(failure, Unauthenticated):
+        return "; remedy: mend the credentials of the Airflow connection"
+    if isinstance(failure, Forbidden):
+        return "; remedy: grant the identity of the Airflow connection what it is refused"
+    return ""
