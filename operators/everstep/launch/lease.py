@@ -23,7 +23,7 @@ from everstep.clients.errors import Conflict, NotFound
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import JOBSETS, NAMESPACES
 from everstep.clients.storage import BucketClient
-from everstep.spec.findings import FindingsError, error
+from everstep.spec.findings import Finding, FindingsError, error
 from everstep.watch import run_state
 
 LIFETIME = timedelta(minutes=10)
@@ -110,6 +110,14 @@ class LeaseKeeper:
         stored = self._bucket.read(self._folder.lease)
         return None if stored is None else _parse(stored.body, stored.generation, self._folder)
 
+    def binding(self) -> Finding | None:
+        """Return that somebody else holds the run, if that is so."""
+        found = self.read()
+        if found is None or found.holder in (None, self._holder):
+            return None
+        blocking = self._why_it_binds(found)
+        return None if blocking is None else self._held(found, blocking)
+
     def acquire(self, purpose: str) -> Lease:
         """Take the lease, or take it again. Raises LeaseHeldError when somebody else holds it."""
         for _ in range(_TRIES):
@@ -188,7 +196,7 @@ class LeaseKeeper:
             return None
         return f"its JobSet {lease.jobset.namespace}/{lease.jobset.name} lives ({state.phase})"
 
-    def _held(self, lease: Lease, blocking: str) -> Any:
+    def _held(self, lease: Lease, blocking: str) -> Finding:
         jobset = f" for JobSet {lease.jobset.namespace}/{lease.jobset.name}" if lease.jobset else ""
         return error(
             self._folder.url(self._folder.lease),
