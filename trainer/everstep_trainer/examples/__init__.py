@@ -1,0 +1,1 @@
+"""Training programs that use the library, small enough to run anywhere."""
