@@ -62,3 +62,27 @@ def parse_timestamp(text: str) -> datetime.datetime:
     """Reads either form of timestamp; raises ValueError."""
     parsed = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)
+
+
+def set_condition(obj: Object, kind: str, status: str, *, reason: str = "", message: str = "") -> bool:
+    """Sets a status condition in place and tells whether anything changed.
+
+    Its lastTransitionTime moves only when the status does.
+    """
+    conditions = obj.setdefault("status", {}).setdefault("conditions", [])
+    wanted = {"type": kind, "status": status}
+    if reason:
+        wanted["reason"] = reason
+    if message:
+        wanted["message"] = message
+    for index, found in enumerate(conditions):
+        if found.get("type") != kind:
+            continue
+        if {key: found.get(key) for key in ("type", "status", "reason", "message") if found.get(key)} == wanted:
+            return False
+        moved = found.get("status") != status or "lastTransitionTime" not in found
+        wanted["lastTransitionTime"] = timestamp() if moved else found["lastTransitionTime"]
+        conditions[index] = wanted
+        return True
+    conditions.append({**wanted, "lastTransitionTime": timestamp()})
+    return True

@@ -16,7 +16,16 @@ from typing import Any, Literal, Protocol
 from everstep_sandbox.kubernetes import errors, patches
 from everstep_sandbox.kubernetes.history import Change, ChangeType, History, Subscription
 from everstep_sandbox.kubernetes.journal import Journal
-from everstep_sandbox.kubernetes.objects import Object, clone, generated_name, metadata, new_uid, now, timestamp
+from everstep_sandbox.kubernetes.objects import (
+    Object,
+    clone,
+    generated_name,
+    metadata,
+    new_uid,
+    now,
+    set_condition,
+    timestamp,
+)
 from everstep_sandbox.kubernetes.resources import BY_PLURAL, Resource
 from everstep_sandbox.kubernetes.selectors import Predicate, label_predicate
 
@@ -219,10 +228,7 @@ class Store:
             raise errors.conflict(info, pod, f'pod {pod} is already assigned to node "{old["spec"]["nodeName"]}"')
         new = clone(old)
         new["spec"]["nodeName"] = node
-        conditions = [c for c in new["status"].get("conditions") or () if c["type"] != "PodScheduled"]
-        conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None,
-                           "lastTransitionTime": timestamp()})
-        new["status"]["conditions"] = conditions
+        set_condition(new, "PodScheduled", "True")
         self._commit("MODIFIED", info, new, old, "update", user_agent)
         return clone(new)
 
@@ -261,6 +267,27 @@ class Store:
         if dry_run:
             return new
         return self._commit_or_remove(info, new, old, "delete", user_agent)
+
+    def evict(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        grace_period_seconds: float | None = None,
+        uid: str | None = None,
+        user_agent: str = "controller",
+    ) -> Object | None:
+        """Deletes a pod as the eviction API does: with the condition DisruptionTarget set first. Raises ApiError."""
+        found = self.get("pods", namespace, pod)
+        if found is not None and uid in (None, found["metadata"]["uid"]):
+            set_condition(
+                found, "DisruptionTarget", "True", reason="EvictionByEvictionAPI",
+                message="Eviction API: evicting",
+            )
+            self.update("pods", namespace, found, subresource="status", user_agent=user_agent)
+        return self.delete(
+            "pods", namespace, pod, grace_period_seconds=grace_period_seconds, uid=uid, user_agent=user_agent
+        )
 
     # Committing
 

@@ -1,0 +1,65 @@
+"""Faults that a test or `everstep sandbox fault` asks the API for: refused, delayed or reset requests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from everstep_sandbox.kubernetes.errors import ApiError, bad_request
+
+_REASONS = {
+    401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 410: "Expired", 422: "Invalid",
+    429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
+}
+
+
+@dataclass(slots=True)
+class FaultRule:
+    """Applies to the next `times` requests whose "METHOD path?query" matches."""
+
+    match: re.Pattern[str]
+    times: int
+    status: int | None = None
+    retry_after: int | None = None
+    delay_seconds: float = 0.0
+    reset: bool = False
+
+    def error(self) -> ApiError:
+        status = self.status or 500
+        details = {"retryAfterSeconds": self.retry_after} if self.retry_after is not None else None
+        return ApiError(status, _REASONS.get(status, "InternalError"), "fault asked of the sandbox", details)
+
+
+class FaultRules:
+    """The rules in force, oldest first."""
+
+    def __init__(self) -> None:
+        self._rules: list[FaultRule] = []
+
+    def add(self, asked: dict[str, Any]) -> None:
+        """Adds {"match": regex, "status": code, "times": n, "retryAfter": s, "delay_ms": ms, "reset": true}."""
+        try:
+            match = re.compile(asked["match"])
+        except (KeyError, TypeError, re.error) as error:
+            raise bad_request(f"fault {asked!r}: expected `match`, a regular expression for `METHOD path`") from error
+        if not any(key in asked for key in ("status", "delay_ms", "reset")):
+            raise bad_request(f"fault {asked!r}: expected one of status, delay_ms or reset")
+        self._rules.append(FaultRule(
+            match, int(asked.get("times", 1)), asked.get("status"), asked.get("retryAfter"),
+            float(asked.get("delay_ms", 0)) / 1000, bool(asked.get("reset", False)),
+        ))
+
+    def take(self, method: str, path_and_query: str) -> FaultRule | None:
+        """The rule that applies to this request, counted down; None where there is none."""
+        line = f"{method} {path_and_query}"
+        for rule in self._rules:
+            if rule.match.search(line):
+                rule.times -= 1
+                if rule.times <= 0:
+                    self._rules.remove(rule)
+                return rule
+        return None
+
+    def clear(self) -> None:
+        self._rules.clear()

@@ -1,0 +1,154 @@
+"""WATCH: an event stream per client, fed by the store's history. An event is encoded once for all its watchers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+from aiohttp import web
+
+from everstep_sandbox.kubernetes.errors import ApiError
+from everstep_sandbox.kubernetes.history import Change, Subscription
+from everstep_sandbox.kubernetes.http.listing import check_version_is_reached, presented
+from everstep_sandbox.kubernetes.http.requests import Call
+from everstep_sandbox.kubernetes.objects import Object
+from everstep_sandbox.kubernetes.selectors import Predicate
+from everstep_sandbox.kubernetes.store import Store
+
+_BOOKMARK_SECONDS = 60.0
+# A real server ends a watch without timeoutSeconds after 30 to 60 minutes, drawn at random.
+_DEFAULT_TIMEOUT_SECONDS = (1800, 3600)
+
+_HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
+
+
+class Watches:
+    """All open watches."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: dict[Subscription, ApiError | None] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
+    def drop_all(self, error: ApiError | None = None) -> int:
+        """Ends every watch, with an ERROR event first where one is given; returns how many."""
+        for subscription in list(self._open):
+            self._open[subscription] = error
+            subscription.close()
+        return len(self._open)
+
+    async def serve(self, call: Call) -> web.StreamResponse:
+        """Streams events until the time is up, the client goes or the watch is dropped."""
+        response = web.StreamResponse(headers=_HEADERS)
+        try:
+            check_version_is_reached(call, self._store.version)
+            subscription, first = self._begin(call)
+        except ApiError as error:
+            if error.code != 410:
+                raise
+            await response.prepare(call.request)
+            await response.write(_line("ERROR", error.status()))
+            return response
+        self._open[subscription] = None
+        try:
+            await response.prepare(call.request)
+            if first:
+                await response.write(first)
+            await self._stream(call, subscription, response)
+        except ConnectionError:
+            pass
+        finally:
+            subscription.close()
+            del self._open[subscription]
+        return response
+
+    def _begin(self, call: Call) -> tuple[Subscription, bytes]:
+        """Subscribes, and encodes the present objects where the client wants them first."""
+        asked = call.query.get("resourceVersion", "")
+        with_initial = asked in ("", "0") or call.flag("sendInitialEvents")
+        since = None if with_initial else int(asked)
+        subscription = self._store.subscribe([call.resource.plural], namespace=call.namespace, since=since)
+        lines: list[bytes] = []
+        if with_initial and call.query.get("sendInitialEvents") != "false":
+            present = self._store.list(call.resource.plural, call.namespace, where=call.predicate())
+            lines = [_line("ADDED", presented(call, obj, self._store.version)) for obj in present]
+            if call.flag("sendInitialEvents"):
+                lines.append(_bookmark(call, self._store.version, ends_initial=True))
+        return subscription, b"".join(lines)
+
+    async def _stream(self, call: Call, subscription: Subscription, response: web.StreamResponse) -> None:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + (call.integer("timeoutSeconds") or random.uniform(*_DEFAULT_TIMEOUT_SECONDS))
+        bookmarks = call.flag("allowWatchBookmarks")
+        next_bookmark = loop.time() + _BOOKMARK_SECONDS
+        predicate = call.predicate()
+        while True:
+            now = loop.time()
+            if now >= ends:
+                if bookmarks:
+                    await response.write(_bookmark(call, self._store.version))
+                return
+            try:
+                async with asyncio.timeout(min(ends, next_bookmark if bookmarks else ends) - now):
+                    await subscription.wait()
+            except TimeoutError:
+                if bookmarks and loop.time() >= next_bookmark:
+                    await response.write(_bookmark(call, self._store.version))
+                    next_bookmark = loop.time() + _BOOKMARK_SECONDS
+                continue
+            except ApiError as error:
+                await response.write(_line("ERROR", error.status()))
+                return
+            changes = subscription.drain()
+            if not changes:
+                dropped_with = self._open.get(subscription)
+                if dropped_with is not None:
+                    await response.write(_line("ERROR", dropped_with.status()))
+                return
+            lines = b"".join(_event(call, change, predicate) for change in changes)
+            if lines:
+                await response.write(lines)
+
+
+def _event(call: Call, change: Change, predicate: Predicate | None) -> bytes:
+    """The event line of a change as seen through a selector; empty where the watcher sees none of it."""
+    kind: str = change.type
+    obj = change.object
+    if predicate is not None:
+        was = change.previous is not None and predicate(change.previous)
+        stays = predicate(change.object)
+        if change.type == "DELETED":
+            if not was and not stays:
+                return b""
+        elif was and not stays:
+            gone_from_view = dict(change.previous or {})
+            gone_from_view["metadata"] = {
+                **gone_from_view["metadata"], "resourceVersion": obj["metadata"]["resourceVersion"]
+            }
+            return _line("DELETED", presented(call, gone_from_view, change.version))
+        elif not stays:
+            return b""
+        elif not was:
+            kind = "ADDED"
+    if call.form:
+        return _line(kind, presented(call, obj, change.version))
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), change.encoded)
+
+
+def _line(kind: str, obj: Object) -> bytes:
+    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
+
+
+def _bookmark(call: Call, version: int, *, ends_initial: bool = False) -> bytes:
+    meta: dict[str, object] = {"resourceVersion": str(version), "creationTimestamp": None}
+    if ends_initial:
+        meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+    obj: Object = {"kind": call.resource.kind, "apiVersion": call.resource.api_version, "metadata": meta}
+    if call.form == "Table":
+        obj = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": str(version)},
+               "columnDefinitions": [], "rows": [{"cells": [], "object": obj}]}
+    return _line("BOOKMARK", obj)
