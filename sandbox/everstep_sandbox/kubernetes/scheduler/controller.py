@@ -1,0 +1,172 @@
+"""Assigns pods to nodes, and makes room for those of higher priority."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+
+from everstep_sandbox.kubernetes.controllers import conditions, pods
+from everstep_sandbox.kubernetes.controllers.conditions import with_condition
+from everstep_sandbox.kubernetes.controllers.events import EventRecorder
+from everstep_sandbox.kubernetes.controllers.runtime import Controller
+from everstep_sandbox.kubernetes.errors import ApiError
+from everstep_sandbox.kubernetes.history import Change
+from everstep_sandbox.kubernetes.objects import Object, clone, now
+from everstep_sandbox.kubernetes.scheduler import preemption
+from everstep_sandbox.kubernetes.scheduler.filters import UNRESOLVABLE, refusals
+from everstep_sandbox.kubernetes.scheduler.snapshot import NodeView, Snapshot, priority
+from everstep_sandbox.kubernetes.store import Store
+
+_AGENT = "default-scheduler"
+_PASS = "all pending pods"
+
+
+class SchedulerController(Controller):
+    """Has one key: a pass over all pods that wait for a node, highest priority first, oldest first among equals."""
+
+    resources = frozenset({"pods", "nodes"})
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._events = EventRecorder(store, _AGENT)
+
+    def keys(self, change: Change) -> Iterable[Hashable]:
+        if change.resource == "pods" or _concerns_scheduling(change):
+            yield _PASS
+
+    def all_keys(self) -> Iterable[Hashable]:
+        return [_PASS]
+
+    def reconcile(self, key: Hashable) -> float | None:
+        waiting = [pod for pod in self._store.list("pods") if _is_waiting(pod)]
+        waiting.sort(key=lambda pod: (-priority(pod), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+        snapshot = self._snapshot()
+        for pod in waiting:
+            if self._schedule(pod, snapshot, self._nominated(waiting)):
+                snapshot = self._snapshot()
+        return None
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot.of(self._store.list("nodes"), self._store.list("pods"))
+
+    def _nominated(self, waiting: list[Object]) -> list[Object]:
+        """Those of the waiting pods, as they are now, for which room is being made on some node."""
+        current = (self._store.peek("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in waiting)
+        return [pod for pod in current if pod and _is_waiting(pod) and pod["status"].get("nominatedNodeName")]
+
+    def _schedule(self, pod: Object, snapshot: Snapshot, nominated: list[Object]) -> bool:
+        """Returns whether the snapshot must be taken anew."""
+        crowded = _with_nominated(snapshot, pod, nominated)
+        reasons = {name: refusals(pod, view, crowded) for name, view in crowded.nodes.items()}
+        feasible = [crowded.nodes[name] for name, texts in reasons.items() if not texts]
+        if feasible:
+            node = min(feasible, key=lambda view: _preference(pod, view)).name
+            self._bind(pod, node, snapshot)
+            return False
+        candidate = None
+        if preemption.may_preempt(pod, snapshot):
+            candidate = preemption.find(pod, crowded, reasons)
+        self._report_unschedulable(pod, reasons, candidate)
+        if candidate:
+            self._preempt(pod, candidate)
+        return candidate is not None
+
+    def _bind(self, pod: Object, node: str, snapshot: Snapshot) -> None:
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        try:
+            bound = self._store.bind(namespace, name, node, user_agent=_AGENT)
+        except ApiError:
+            return
+        snapshot.nodes[node].add(bound)
+        self._events.record(bound, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
+
+    def _report_unschedulable(
+        self, pod: Object, reasons: dict[str, list[str]], candidate: preemption.Candidate | None
+    ) -> None:
+        message = unschedulable_message(reasons, would_preempt=candidate is not None)
+        known = conditions.find(pod, "PodScheduled") or {}
+        nominated = (pod.get("status") or {}).get("nominatedNodeName")
+        wanted = candidate.node if candidate else nominated
+        if known.get("message") == message and nominated == wanted:
+            return
+        changed = clone(pod)
+        status = changed.setdefault("status", {})
+        status["conditions"] = with_condition(
+            status.get("conditions") or [], "PodScheduled", False, now(), reason="Unschedulable", message=message
+        )
+        if wanted:
+            status["nominatedNodeName"] = wanted
+        self._store.update("pods", pod["metadata"]["namespace"], changed, subresource="status", user_agent=_AGENT)
+        self._events.record(pod, "Warning", "FailedScheduling", message)
+
+    def _preempt(self, pod: Object, candidate: preemption.Candidate) -> None:
+        for victim in candidate.victims:
+            meta = victim["metadata"]
+            if pods.is_deleting(victim):
+                continue
+            text = f"{_AGENT}: preempting to accommodate a higher priority pod"
+            pods.disrupt(self._store, victim, now(), reason="PreemptionByScheduler", message=text, user_agent=_AGENT)
+            self._store.delete("pods", meta["namespace"], meta["name"], uid=meta["uid"], user_agent=_AGENT)
+            by = f"Preempted by pod {pod['metadata']['uid']} on node {candidate.node}"
+            self._events.record(victim, "Normal", "Preempted", by)
+
+
+def unschedulable_message(reasons: dict[str, list[str]], *, would_preempt: bool) -> str:
+    """The scheduler's text: how many nodes there are, and how many refused for which reason."""
+    total = len(reasons)
+    if not total:
+        return "no nodes available to schedule pods"
+    counted = _counted(Counter(text for texts in reasons.values() for text in texts))
+    message = f"0/{total} nodes are available: {counted}."
+    if would_preempt:
+        return message
+    helpless = sum(bool(UNRESOLVABLE.intersection(texts)) for texts in reasons.values())
+    counts = Counter({
+        "Preemption is not helpful for scheduling": helpless,
+        "No preemption victims found for incoming pod": total - helpless,
+    })
+    return f"{message} preemption: 0/{total} nodes are available: {_counted(counts)}."
+
+
+def _counted(texts: Counter[str]) -> str:
+    return ", ".join(sorted(f"{count} {text}" for text, count in texts.items() if count))
+
+
+def _concerns_scheduling(change: Change) -> bool:
+    """Heartbeats do not change where pods can run."""
+    before, after = change.previous, change.object
+    if before is None or change.type != "MODIFIED":
+        return True
+    return (
+        before.get("spec") != after.get("spec")
+        or before["metadata"].get("labels") != after["metadata"].get("labels")
+        or (before.get("status") or {}).get("allocatable") != (after.get("status") or {}).get("allocatable")
+    )
+
+
+def _is_waiting(pod: Object) -> bool:
+    return (
+        not pod["spec"].get("nodeName")
+        and not pods.is_deleting(pod)
+        and not pods.is_terminal(pod)
+        and not pod["spec"].get("schedulingGates")
+        and pod["spec"].get("schedulerName", _AGENT) == _AGENT
+    )
+
+
+def _with_nominated(snapshot: Snapshot, pod: Object, nominated: list[Object]) -> Snapshot:
+    """The cluster as if pods of at least this pod's priority already ran where room is being made for them."""
+    crowded: dict[str, NodeView] = {}
+    for other in nominated:
+        node = other["status"]["nominatedNodeName"]
+        is_other = other["metadata"]["uid"] != pod["metadata"]["uid"]
+        if node in snapshot.nodes and is_other and priority(other) >= priority(pod):
+            view = crowded.setdefault(node, snapshot.nodes[node].without(()))
+            view.add(other)
+    return Snapshot({**snapshot.nodes, **crowded}) if crowded else snapshot
+
+
+def _preference(pod: Object, view: NodeView) -> tuple[bool, int, str]:
+    """The nominated node first, then the emptier one; names decide among equals, so that runs repeat."""
+    nominated = (pod.get("status") or {}).get("nominatedNodeName")
+    return view.name != nominated, len(view.pods), view.name
