@@ -67,7 +67,10 @@ async def serve(
     listener = listen(directory, port)
     await web.SockSite(runner, listener).start()
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    tasks = [asyncio.create_task(garbage.run(store), name="garbage collector")]
+    tasks = [
+        asyncio.create_task(garbage.run(store), name="garbage collector"),
+        asyncio.create_task(garbage.expire_events(store), name="expiry of events"),
+    ]
     if with_controllers and importlib.util.find_spec(_CONTROLLERS) is not None:
         controllers = importlib.import_module(_CONTROLLERS)
         running = controllers.run_all(store, speed=speed, directory=directory)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import datetime
 from typing import Any
 
 from everstep_sandbox.kubernetes.errors import ApiError
-from everstep_sandbox.kubernetes.objects import Object, clone
+from everstep_sandbox.kubernetes.objects import Object, clone, now, parse_timestamp
 from everstep_sandbox.kubernetes.resources import BY_PLURAL
 from everstep_sandbox.kubernetes.store import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, Store
 
 _AGENT = "generic-garbage-collector"
+_EVENT_LIFETIME = datetime.timedelta(hours=1)
+_EVENT_CHECK_SECONDS = 60
 
 
 async def run(store: Store) -> None:
@@ -24,6 +28,18 @@ async def run(store: Store) -> None:
             collector.owner_is_gone(change.resource, change.object)
         else:
             collector.look_at(change.resource, change.object)
+
+
+async def expire_events(store: Store) -> None:
+    """Deletes events an hour after they were last seen, as the API server's default does; for ever."""
+    while True:
+        oldest = now() - _EVENT_LIFETIME
+        for event in store.list("events"):
+            meta = event["metadata"]
+            seen = event.get("lastTimestamp") or event.get("eventTime") or meta["creationTimestamp"]
+            if parse_timestamp(seen) < oldest:
+                store.delete("events", meta["namespace"], meta["name"], user_agent=_AGENT)
+        await asyncio.sleep(_EVENT_CHECK_SECONDS)
 
 
 class _Collector:

@@ -34,11 +34,12 @@ def admit(store: Store, resource: Resource, new: Object, old: Object | None, sub
     spec = new.setdefault("spec", {})
     name = new["metadata"]["name"]
     if old is None:
-        _require_fields(resource, name, spec)
         _set_defaults(spec)
+        _require_fields(resource, name, spec)
         new.pop("status", None)
         _deny(_creation_findings(spec, name))
     else:
+        _require_fields(resource, name, spec)
         _refuse_by_crd(resource, name, spec, old["spec"])
         _deny(_change_findings(spec, old["spec"]))
 
@@ -52,15 +53,18 @@ def _require_fields(resource: Resource, name: str, spec: dict[str, Any]) -> None
     causes = []
     for index, replicated in enumerate(spec.get("replicatedJobs") or ()):
         path = f"spec.replicatedJobs[{index}]"
-        causes += [Cause(f"{path}.{field}", "Required value", "FieldValueRequired")
-                   for field in ("name", "template") if not replicated.get(field)]
-        if replicated.get("template") is not None and not (replicated["template"].get("spec") or {}).get("template"):
+        if not replicated.get("name"):
+            causes.append(Cause(f"{path}.name", "Required value", "FieldValueRequired"))
+        if not ((replicated.get("template") or {}).get("spec") or {}).get("template"):
             causes.append(Cause(f"{path}.template.spec.template", "Required value", "FieldValueRequired"))
     names = [replicated.get("name") for replicated in spec.get("replicatedJobs") or ()]
     for index, found in enumerate(names):
         if found in names[:index]:
             causes.append(Cause(f"spec.replicatedJobs[{index}]", f'Duplicate value: {{"name":{shown(found)}}}',
                                 "FieldValueDuplicate"))
+    for index, rule in enumerate((spec.get("failurePolicy") or {}).get("rules") or ()):
+        causes += [Cause(f"spec.failurePolicy.rules[{index}].{field}", "Required value", "FieldValueRequired")
+                   for field in ("name", "action") if not rule.get(field)]
     if causes:
         raise errors.invalid(resource, name, causes)
 
@@ -72,9 +76,10 @@ def _set_defaults(spec: dict[str, Any]) -> None:
     network.setdefault("enableDNSHostnames", True)
     network.setdefault("publishNotReadyAddresses", True)
     for replicated in spec.get("replicatedJobs") or ():
-        job = replicated["template"].setdefault("spec", {})
+        job = replicated.setdefault("template", {}).setdefault("spec", {})
         job.setdefault("completionMode", "Indexed")
-        job["template"].setdefault("spec", {}).setdefault("restartPolicy", "OnFailure")
+        if job.get("template"):
+            job["template"].setdefault("spec", {}).setdefault("restartPolicy", "OnFailure")
     for index, rule in enumerate((spec.get("failurePolicy") or {}).get("rules") or ()):
         if not rule.get("name"):
             rule["name"] = f"failurePolicyRule{index}"

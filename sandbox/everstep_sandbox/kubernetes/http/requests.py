@@ -10,6 +10,7 @@ import yaml
 from aiohttp import web
 
 from everstep_sandbox.kubernetes import errors
+from everstep_sandbox.kubernetes.http import protobuf
 from everstep_sandbox.kubernetes.resources import Resource, served
 from everstep_sandbox.kubernetes.selectors import Predicate, field_predicate, label_predicate
 
@@ -117,10 +118,12 @@ class Call:
 
 
 def decode(raw: bytes, content_type: str) -> Any:
-    """JSON or YAML by content type; raises ApiError 400 for what can't be parsed, 415 for protobuf."""
+    """JSON, YAML or protobuf by content type; raises ApiError 400 for what can't be parsed, 415 for other forms."""
     if not raw.strip():
         return {}
-    if "protobuf" in content_type or "cbor" in content_type:
+    if content_type.startswith(protobuf.CONTENT_TYPE):
+        return protobuf.decode_object(raw)
+    if "cbor" in content_type:
         raise errors.unsupported_media_type(["application/json", "application/yaml"])
     try:
         return json.loads(raw)
