@@ -124,12 +124,12 @@ def attempt(folder: RunFolder, launch: int, restart: int) -> Steps[list[Document
     return sorted(found, key=lambda report: int(report.get("rank", 0)))
 
 
-def attempts(folder: RunFolder, launch: int | None = None) -> Steps[dict[tuple[int, int], list[Document]]]:
-    """Read the reports of all attempts of a launch, or of all launches, by launch and restart."""
+def attempts(folder: RunFolder, since_launch: int = 0) -> Steps[dict[tuple[int, int], list[Document]]]:
+    """Read the reports of all attempts from a launch on, by launch and restart."""
     level = listing((yield [ListRequest(folder.attempts_prefix)])[0])
     found: dict[tuple[int, int], list[Document]] = {}
     for key in sorted(_attempt_keys(level.folders)):
-        if launch is None or key[0] == launch:
+        if key[0] >= since_launch:
             found[key] = yield from attempt(folder, *key)
     return found
 

@@ -13,7 +13,7 @@ from everstep.clients.errors import Forbidden, RemoteError
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.storage import BucketClient
 from everstep.provision import checks_of_cluster, checks_of_run
-from everstep.spec.findings import Finding, error, warning
+from everstep.spec.findings import Finding, error, errors_of, warning
 from everstep.spec.training import TrainingSpec
 
 
@@ -55,6 +55,11 @@ CLUSTER = (
     Named("victims", lambda subject: checks_of_cluster.victims(subject.cluster, subject.spec), needed=False),
     Named("the run's JobSet", lambda subject: checks_of_run.jobset(subject.cluster, subject.spec, subject.holder)),
 )
+ESSENTIAL = (
+    Named("priority classes", lambda subject: checks_of_cluster.priority(subject.cluster, subject.spec, to_be=True)),
+    Named("service account", lambda subject: checks_of_cluster.service_account(subject.cluster, subject.spec), False),
+    Named("the bucket", lambda subject: checks_of_run.bucket(subject.bucket)),
+)
 BUCKET = Named("the bucket", lambda subject: checks_of_run.bucket(subject.bucket))
 FOLDER = (
     Named(
@@ -78,6 +83,16 @@ def check(subject: Subject) -> list[Finding]:
     if not any(finding.found == checks_of_run.NO_BUCKET for finding in bucket) and not _failed(bucket):
         for each in FOLDER if not _failed(reached) else FOLDER[1:]:
             findings += _run(each, subject)
+    return findings
+
+
+def essentials(subject: Subject) -> list[Finding]:
+    """Return the findings that decide whether a JobSet can run at all: what a launch looks at by itself."""
+    findings = subject.spec.findings()
+    for each in ESSENTIAL:
+        findings += _run(each, subject)
+    if not errors_of(findings):
+        findings += _run(FOLDER[1], subject)
     return findings
 
 

@@ -1,0 +1,200 @@
+"""The operator that launches a run, waits for its end and says what it came to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, conf
+
+from everstep.clients.access import ClusterAccess, StorageAccess
+from everstep.launch.decision import Action
+from everstep.provision.run_operator import RunOperator
+from everstep.spec.findings import Severity, raise_on_errors
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from everstep.launch.launcher import Launcher
+    from everstep.spec.training import TrainingSpec
+    from everstep.watch.run_state import RunState
+    from everstep.watch.triggers import TrainingTrigger
+    from everstep.watch.verdict import Verdict
+
+
+class Wait(NamedTuple):
+    """What a wait is for: a JobSet's uid, and the time in seconds since the epoch at which it gives up."""
+
+    uid: str
+    deadline: float
+
+
+class LaunchTrainingOperator(RunOperator):
+    """Launch a training run once, wait for its end without a worker, and take the verdict from the cluster.
+
+    A retry attaches to the run's JobSet if it lives, takes the verdict of one that has completed, and replaces one
+    that has failed by a new JobSet, which resumes from the last known good step. The lease of the run keeps any other
+    launch of it out, also from another Airflow.
+
+    Returns a dictionary: run, jobset, namespace, uid, launch, verdict, restarts, last_known_good, attempts.
+
+    :param run: a spec, or the path of a run file beside the DAG file (templated)
+    :param overrides: settings that win over the run file (templated)
+    :param replace_changed: replace a live JobSet whose spec is not today's; otherwise that is an error (templated)
+    :param deferrable: wait in the triggerer; False waits in the worker
+    """
+
+    template_fields: Sequence[str] = (*RunOperator.template_fields, "replace_changed")
+
+    def __init__(self, *, replace_changed: bool = False, deferrable: bool = True, **kwargs: Any) -> None:
+        if "retries" not in (kwargs.get("default_args") or {}):
+            # Tries are needed to attach after a lost worker; how many JobSets there may be, recovery.attempts says.
+            kwargs.setdefault("retries", 9)
+        if "retry_delay" not in (kwargs.get("default_args") or {}):
+            kwargs.setdefault("retry_delay", timedelta(seconds=30))
+        super().__init__(**kwargs)
+        self.replace_changed = replace_changed
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Launch or attach, then wait."""
+        spec = self.spec()
+        self.show_links(context, spec)
+        with self.cluster_client(spec) as cluster:
+            launcher = self._launcher(context, spec, cluster)
+            launched = self.told(launcher.launch)
+            state = launched.state
+            self.log.info("%s", state)
+            if launched.action is Action.TAKE_VERDICT:
+                return self._conclude(context, spec, launcher, Wait(state.uid, 0.0), {})
+        wait = Wait(state.uid, time.time() + spec.recovery.deadline_hours * 3600)
+        if self.deferrable:
+            self._defer(spec, state, wait)
+        event = asyncio.run(self._trigger(spec, state, wait.deadline).wait())
+        return self.execute_complete(context, event, **wait._asdict())
+
+    def execute_complete(
+        self, context: Context, event: Mapping[str, Any] | None = None, *, uid: str, deadline: float
+    ) -> dict[str, Any]:
+        """Take the verdict after the wait, from a fresh read."""
+        spec = self.spec()
+        with self.cluster_client(spec) as cluster:
+            launcher = self._launcher(context, spec, cluster)
+            return self._conclude(context, spec, launcher, Wait(uid, deadline), event or {})
+
+    def _defer(self, spec: TrainingSpec, state: RunState, wait: Wait) -> NoReturn:
+        self.defer(
+            trigger=self._trigger(spec, state, wait.deadline), method_name="execute_complete", kwargs=wait._asdict()
+        )
+        raise AssertionError("defer always raises")
+
+    def _trigger(self, spec: TrainingSpec, state: RunState, deadline: float) -> TrainingTrigger:
+        from everstep.watch.triggers import TrainingTrigger
+
+        return TrainingTrigger(
+            cluster=ClusterAccess.of(spec.cluster_spec).resolved().as_dict(),
+            storage=StorageAccess.of(spec.cluster_spec).as_dict(),
+            bucket=spec.bucket,
+            run_name=spec.name,
+            namespace=state.namespace,
+            uid=state.uid,
+            launch=state.launch or 0,
+            deadline=deadline,
+            on_kill_policy=spec.recovery.on_kill,
+        )
+
+    def _launcher(self, context: Context, spec: TrainingSpec, cluster: Any) -> Launcher:
+        from everstep.launch.launcher import Launcher
+        from everstep.provision import preflight
+
+        bucket = self.bucket_client(spec)
+
+        def before_create() -> None:
+            findings = preflight.essentials(preflight.Subject(spec, cluster, bucket))
+            self.log_findings([each for each in findings if each.severity is not Severity.NOTE])
+            raise_on_errors(f"run {spec.name!r} can't be launched", findings)
+
+        return Launcher(
+            spec,
+            cluster,
+            bucket,
+            holder_of(context),
+            replace_changed=bool(self.replace_changed),
+            before_create=before_create,
+        )
+
+    def _conclude(
+        self, context: Context, spec: TrainingSpec, launcher: Launcher, wait: Wait, event: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        from everstep.launch.outcome import conclude
+        from everstep.watch.follower import WaitEnd
+
+        conclusion = self.told(lambda: conclude(launcher, wait.uid))
+        for line in conclusion.story:
+            self.log.info("%s", line)
+        verdict = conclusion.verdict
+        if verdict is None:
+            self._go_on(spec, launcher, conclusion.state, wait, event)
+        self.log.info("Run %s %s", spec.name, verdict)
+        summary = conclusion.summary
+        if verdict is not None and verdict.outcome == "completed":
+            launcher.release()
+            return summary
+        context["ti"].xcom_push(key="failure", value=summary)
+        launcher.release()
+        stuck = conclusion.no_progress or event.get("kind") == WaitEnd.NO_PROGRESS
+        raise self._failure(spec, verdict, conclusion.next_step, stuck, context["ti"].try_number)
+
+    def _go_on(
+        self, spec: TrainingSpec, launcher: Launcher, state: RunState | None, wait: Wait, event: Mapping[str, Any]
+    ) -> NoReturn:
+        """Deal with a JobSet that lives although the wait is over. Always raises."""
+        from everstep.watch.follower import WaitEnd
+
+        assert state is not None, "a JobSet that is gone has a verdict"
+        kind, message = str(event.get("kind", "")), str(event.get("message", ""))
+        if kind in (WaitEnd.NO_PROGRESS, WaitEnd.NEVER_STARTS):
+            launcher.stop(state, message)
+            launcher.release()
+            raise AirflowFailException(
+                f"run {spec.name!r} was stopped: {message}. JobSet {state.namespace}/{state.name} is suspended and "
+                "kept for a look at it; the next launch replaces it."
+            )
+        if kind == WaitEnd.DEADLINE:
+            raise AirflowFailException(
+                f"run {spec.name!r} has not ended within recovery.deadline_hours = {spec.recovery.deadline_hours:g}; "
+                f"it goes on ({state}). Clear the task to wait for it again."
+            )
+        if kind == WaitEnd.ERROR:
+            raise AirflowException(f"the wait for run {spec.name!r} broke, the run goes on: {message}")
+        self.log.info("The run goes on: waiting again.")
+        self._defer(spec, state, wait)
+
+    def _failure(
+        self, spec: TrainingSpec, verdict: Verdict | None, next_step: str, no_progress: bool, tries: int
+    ) -> AirflowException:
+        from everstep.watch.classifier import USELESS_TO_REPEAT
+        from everstep.watch.verdict import Outcome
+
+        assert verdict is not None
+        text = f"run {spec.name!r} {verdict}"
+        if verdict.outcome is Outcome.CANCELLED:
+            return AirflowFailException(f"{text}. No retry: somebody wanted it to end.")
+        if no_progress or (verdict.cause is not None and verdict.cause.kind in USELESS_TO_REPEAT):
+            return AirflowFailException(f"{text}. No retry: it would end in the same way.")
+        if tries >= spec.recovery.attempts:
+            return AirflowFailException(f"{text}. No retry: recovery.attempts = {spec.recovery.attempts} are used up.")
+        return AirflowException(f"{text}. {next_step}")
+
+
+def holder_of(context: Context) -> str:
+    """Return the name under which a task holds a run's lease: the same over its tries, unique over Airflows."""
+    ti = context["ti"]
+    address = conf.get("api", "base_url", fallback="") or conf.get("webserver", "base_url", fallback="") or ""
+    run = context.get("dag_run")
+    after = getattr(run, "run_after", None) or getattr(run, "logical_date", None) or ""
+    parts = [address.rstrip("/"), ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index), str(after)]
+    return "|".join(parts)

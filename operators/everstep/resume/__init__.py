@@ -1,0 +1,1 @@
+"""Getting on after an end: the gate that says whether a run is really complete."""

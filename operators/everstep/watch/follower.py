@@ -1,0 +1,184 @@
+"""Following one JobSet to its end, and telling on the way what happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from everstep.checkpoints.layout import RunFolder
+from everstep.clients import run_folder
+from everstep.clients.access import ClusterAccess, StorageAccess
+from everstep.clients.errors import RemoteError
+from everstep.clients.resources import EVENTS, PODS
+from everstep.clients.storage_async import AsyncBucketClient
+from everstep.watch import classifier, pending, progress
+from everstep.watch import pods as pod_states
+from everstep.watch.pods import PodState
+from everstep.watch.progress import AttemptEnd
+from everstep.watch.run_state import Phase, RunState
+from everstep.watch.shared import Subscription, subscribed
+
+Log = logging.Logger | Any
+
+
+class WaitEnd(StrEnum):
+    """Why a wait is over."""
+
+    ENDED = "ended"
+    GONE = "gone"
+    NO_PROGRESS = "no_progress"
+    NEVER_STARTS = "never_starts"
+    DEADLINE = "deadline"
+    ERROR = "error"
+
+
+@dataclass
+class Follower:
+    """One wait.
+
+    :param deadline: seconds since the epoch
+    :param look_every: seconds between looks at status.json, and at pods that don't start
+    :param give_start: seconds for which a run may be unable to start before the wait gives up
+    """
+
+    access: ClusterAccess
+    storage: StorageAccess
+    bucket: str
+    run: str
+    namespace: str
+    uid: str
+    launch: int
+    deadline: float
+    log: Log
+    look_every: float = 30.0
+    give_start: float = 300.0
+    _state: RunState | None = None
+    _failed_pods: dict[int, dict[str, PodState]] = field(default_factory=dict)
+    _ends: list[AttemptEnd] = field(default_factory=list)
+    _starting_since: float | None = None
+    _told_pending: str = ""
+    _told_progress: str = ""
+
+    async def follow(self) -> dict[str, Any]:
+        """Return how the wait ended: `kind` (a WaitEnd) and `message`. Raises RemoteError when it can't be known."""
+        async with (
+            self.storage.open_async(self.bucket) as bucket,
+            subscribed(self.access, self.namespace, self.run) as subscription,
+        ):
+            while True:
+                try:
+                    async with asyncio.timeout(self._patience()):
+                        state = await subscription.next()
+                except TimeoutError:
+                    end = self._late() or await self._look(subscription, bucket)
+                else:
+                    end = await self._changed(state, subscription, bucket)
+                if end is not None:
+                    return end
+
+    def _patience(self) -> float | None:
+        """Return how long to wait for the next state. The first one is always read: who ended in time is not late."""
+        if self._state is None:
+            return None
+        return max(0.0, min(self.look_every, self.deadline - time.time()))
+
+    def _late(self) -> dict[str, Any] | None:
+        if time.time() < self.deadline:
+            return None
+        return _event(WaitEnd.DEADLINE, f"at the deadline: {self._state}")
+
+    async def _changed(
+        self, state: RunState | None, subscription: Subscription, bucket: AsyncBucketClient
+    ) -> dict[str, Any] | None:
+        before, self._state = self._state, state
+        if state is None or state.uid != self.uid:
+            return _event(WaitEnd.GONE, "the JobSet is gone")
+        if before is None or _headline(before) != _headline(state):
+            self.log.info("%s", state)
+        if state.is_terminal:
+            return _event(WaitEnd.ENDED, str(state))
+        if before is not None and (state.restarts > before.restarts or state.ready_jobs < before.ready_jobs):
+            await self._collect_failed_pods(subscription)
+        if state.phase is not Phase.STARTING:
+            self._starting_since = None
+        elif self._starting_since is None or (before is not None and state.restarts > before.restarts):
+            self._starting_since = time.monotonic()
+        if before is not None and state.restarts > before.restarts:
+            return await self._restarted(before.restarts, state, bucket)
+        return None
+
+    async def _restarted(self, attempt: int, state: RunState, bucket: AsyncBucketClient) -> dict[str, Any] | None:
+        seen = classifier.classify(self._failed_pods.pop(attempt, {}).values())
+        reports: list[dict[str, Any]] = []
+        try:
+            reports = await bucket.run(run_folder.attempt(RunFolder(self.bucket, self.run), self.launch, attempt))
+        except RemoteError as failure:
+            self.log.warning("The reports of restart %d can't be read: %s", attempt, failure.message)
+        end = progress.end_of(self.launch, attempt, reports, seen)
+        self._ends = [*self._ends[-1:], end]
+        at = f" at step {end.last_step}" if end.last_step is not None else ""
+        self.log.warning("Restart %d%s, because: %s", state.restarts, at, end.cause)
+        if progress.is_stuck(self._ends):
+            return _event(
+                WaitEnd.NO_PROGRESS,
+                f"failed twice in the same way{at} without getting further: {end.cause}",
+            )
+        return None
+
+    async def _look(self, subscription: Subscription, bucket: AsyncBucketClient) -> dict[str, Any] | None:
+        if self._starting_since is None:
+            await self._tell_progress(bucket)
+            return None
+        waited = time.monotonic() - self._starting_since
+        pods = pod_states.of_attempt(await self._pods(subscription), self._state.restarts if self._state else 0)
+        events, _ = await subscription.client.list_all(EVENTS, self.namespace, fields="reason=FailedCreate")
+        told = "; ".join(pending.explain(pods, events, self.run))
+        if told and told != self._told_pending:
+            self._told_pending = told
+            self.log.info("Not all slices run after %.0f s: %s", waited, told)
+        cause = pending.never_starts(pods, events, self.run)
+        if cause is not None and waited >= self.give_start:
+            return _event(WaitEnd.NEVER_STARTS, f"can't start since {waited:.0f} s: {cause}")
+        return None
+
+    async def _tell_progress(self, bucket: AsyncBucketClient) -> None:
+        try:
+            records = await bucket.run(run_folder.records(RunFolder(self.bucket, self.run)))
+        except RemoteError as failure:
+            self.log.info("Progress can't be read: %s", failure.message)
+            return
+        status = records.get("status.json") or {}
+        if status.get("launch") != self.launch or status.get("step") is None:
+            return
+        final = f" of {status['final_step']}" if status.get("final_step") else ""
+        told = f"{status.get('phase', 'training')}, step {status['step']}{final}"
+        if isinstance(status.get("loss"), float):
+            told += f", loss {status['loss']:.4f}"
+        if told != self._told_progress:
+            self._told_progress = told
+            self.log.info("%s: %s", self.run, told)
+
+    async def _collect_failed_pods(self, subscription: Subscription) -> None:
+        for pod in await self._pods(subscription):
+            if pod.has_failed:
+                self._failed_pods.setdefault(pod.attempt, {}).setdefault(pod.uid, pod)
+
+    async def _pods(self, subscription: Subscription) -> list[PodState]:
+        try:
+            pods, _ = await subscription.client.list_all(PODS, self.namespace, labels=pending.selector(self.run))
+        except RemoteError as failure:
+            self.log.info("Pods can't be read: %s", failure.message)
+            return []
+        return [pod_states.of_pod(pod) for pod in pods]
+
+
+def _event(kind: WaitEnd, message: str) -> dict[str, Any]:
+    return {"kind": kind.value, "message": message}
+
+
+def _headline(state: RunState) -> tuple[Phase, int, int]:
+    return (state.phase, state.restarts, state.ready_jobs)
