@@ -26,9 +26,19 @@ class StackError(RuntimeError):
 
 
 class DemoStack:
-    """Starts and stops the whole stack under one directory; everything in it is made anew by :meth:`start`."""
+    """Starts and stops the whole stack under one directory; everything in it is made anew.
 
-    def __init__(self, directory: Path, progress: Callable[[str], None]) -> None:
+    ``airflow_options`` are environment variables for Airflow beyond those that it needs to find the sandbox.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        progress: Callable[[str], None],
+        *,
+        airflow_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._airflow_options = dict(airflow_options or {})
         self.directory = directory.resolve()
         self.sandbox_directory = self.directory / "sandbox"
         self.progress = progress
@@ -81,6 +91,7 @@ class DemoStack:
         kubernetes = {"conn_type": "kubernetes", "extra": {"kube_config_path": str(self.addresses["kubeconfig"])}}
         google = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": "everstep-sandbox"}}
         return {
+            **self._airflow_options,
             **self.client_environment(),
             "AIRFLOW_CONN_EVERSTEP_SANDBOX": json.dumps(kubernetes),
             "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(google),
