@@ -1,0 +1,198 @@
+"""What `everstep sandbox` does: up, down, status and fault, on one state directory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from everstep_sandbox import nodes
+from everstep_sandbox.stack import furnish, record, supervisor, sweep
+from everstep_sandbox.stack.parts import PART_MARKER, log_end
+from everstep_sandbox.stack.record import Record
+from everstep_sandbox.stack.supervisor import READY, Settings
+
+Object = dict[str, Any]
+Print = Callable[[str], None]
+
+_REPAIR_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+
+
+class SandboxError(Exception):
+    """What was asked can't be done; the text says why and what would help."""
+
+
+def up(settings: Settings, print_line: Print, *, foreground: bool = False) -> None:
+    """Starts the sandbox, or what is missing of it; returns when it is ready. Raises SandboxError.
+
+    In the foreground it returns when it is told to end.
+    """
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    with _locked(settings.directory) as unlock:
+        known = record.read(settings.directory)
+        if known and known.is_alive("supervisor"):
+            _check_same(settings, known)
+            _start_missing(settings.directory, known, print_line)
+            return
+        # A supervisor that was killed may have left something; it would hold ports and files.
+        sweep.kill_all(settings.directory)
+        record.path(settings.directory).unlink(missing_ok=True)
+        settings = _like_before(settings)
+        print_line(f"starting a sandbox in {settings.directory}")
+        print_line(f"long timers are {settings.speed:g} times as fast as real ones")
+        if foreground:
+            if supervisor.supervise(settings, print_line, finished=unlock):
+                raise SandboxError(f"The sandbox in {settings.directory} did not start (see above)")
+            return
+        _daemonise(settings, print_line)
+
+
+def down(directory: Path, print_line: Print, *, delete: bool = False) -> None:
+    """Ends the sandbox with all that it has started; nothing to end is no error. Its state stays unless `delete`."""
+    if not directory.exists():
+        print_line(f"no sandbox in {directory}")
+        return
+    known = record.read(directory)
+    ended = known is not None and known.is_alive("supervisor")
+    if known and ended:
+        os.kill(known.pids["supervisor"], signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while known.is_alive("supervisor") and time.monotonic() < deadline:
+            time.sleep(0.02)
+    swept = sweep.kill_all(directory)
+    record.path(directory).unlink(missing_ok=True)
+    if delete:
+        shutil.rmtree(directory, ignore_errors=True)
+    print_line(f"the sandbox in {directory} {'is down' if ended or swept else 'was not running'}")
+
+
+def status(directory: Path) -> Object:
+    """What runs and what the machines' state is; raises SandboxError where there is no sandbox."""
+    known = _running(directory)
+    machines = nodes.load(directory / "machines.json")
+    now = time.time()
+    return {
+        "kubernetes": known.kubernetes,
+        "storage": known.storage,
+        "kubeconfig": known.kubeconfig,
+        "bucket": known.bucket,
+        "speed": known.speed,
+        "parts": {name: "running" if known.is_alive(name) else "ended" for name in known.pids},
+        "machines": [
+            {
+                "name": machine.name, "pool": machine.pool, "state": machine.state,
+                "repaired_in": round(max(0.0, machine.repair_at - now), 1) if machine.repair_at else None,
+            }
+            for machine in machines
+        ],
+    }
+
+
+def fault(directory: Path, kind: str, arguments: Object) -> Object:
+    """Does a fault and returns what was done; raises SandboxError."""
+    known = _running(directory)
+    if not known.is_alive("kubelet"):
+        raise SandboxError(f"The kubelet of the sandbox in {directory} has ended; everstep sandbox up starts it again")
+    try:
+        return furnish.request("POST", f"{known.kubelet}/faults/{kind}", arguments)
+    except furnish.RequestError as error:
+        raise SandboxError(f"Fault {kind}: {error}") from error
+    except OSError as error:
+        raise SandboxError(f"Fault {kind}: the kubelet at {known.kubelet} does not answer: {error}") from error
+
+
+def _daemonise(settings: Settings, print_line: Print) -> None:
+    reading, writing = os.pipe()
+    log = settings.directory / "logs" / "supervisor.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", supervisor.__name__, "--directory", str(settings.directory),
+             "--slices", str(settings.slices), "--hosts", str(settings.hosts), "--speed", f"{settings.speed:g}",
+             "--bucket", settings.bucket, "--report", str(writing)],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=(writing,), start_new_session=True,
+            env={**os.environ, PART_MARKER: f"{settings.directory}|supervisor"},
+        )
+    os.close(writing)
+    last = ""
+    with os.fdopen(reading) as report:
+        for line in report:
+            last = line.rstrip("\n")
+            if last != READY:
+                print_line(last)
+    if last != READY:
+        process.wait()
+        raise SandboxError(f"The sandbox did not start; {log} ends with:\n{log_end(log)}")
+    print_line(f"ready: export KUBECONFIG={settings.directory / 'kubeconfig'}")
+
+
+def _start_missing(directory: Path, known: Record, print_line: Print) -> None:
+    missing = known.missing()
+    if not missing:
+        print_line(f"the sandbox in {directory} is up already: Kubernetes at {known.kubernetes}, "
+                   f"Cloud Storage at {known.storage}")
+        return
+    print_line(f"starting what has ended: {', '.join(missing)}")
+    os.kill(known.pids["supervisor"], signal.SIGHUP)
+    deadline = time.monotonic() + _REPAIR_SECONDS
+    while (now := record.read(directory)) is None or now.missing():
+        if time.monotonic() > deadline:
+            raise SandboxError(f"{', '.join(missing)} did not start within {_REPAIR_SECONDS:.0f} s; "
+                               f"see {directory / 'logs'}")
+        time.sleep(0.05)
+    print_line("ready")
+
+
+def _check_same(settings: Settings, known: Record) -> None:
+    wanted = (settings.slices, settings.hosts, settings.speed, settings.bucket)
+    found = (known.slices, known.hosts, known.speed, known.bucket)
+    if wanted != found:
+        raise SandboxError(
+            f"The sandbox in {settings.directory} runs with {_described(*found)}; asked for were "
+            f"{_described(*wanted)}. Take it down first (everstep sandbox down), or use another --directory"
+        )
+
+
+def _like_before(settings: Settings) -> Settings:
+    """A sandbox that was down comes back with its machines; raises SandboxError when others are asked for."""
+    machines = settings.directory / "machines.json"
+    if machines.exists():
+        known, wanted = nodes.load(machines), nodes.plan(settings.slices, settings.hosts)
+        if {machine.name for machine in known} != {machine.name for machine in wanted}:
+            raise SandboxError(
+                f"The sandbox in {settings.directory} has {len(known)} machines; {settings.slices} slices of "
+                f"{settings.hosts} hosts were asked for. Delete it (everstep sandbox down --delete) or use another "
+                "--directory"
+            )
+    return settings
+
+
+def _described(slices: int, hosts: int, speed: float, bucket: str) -> str:
+    return f"{slices} slices of {hosts} hosts, speed {speed:g}, bucket {bucket}"
+
+
+def _running(directory: Path) -> Record:
+    known = record.read(directory)
+    if known is None or not known.is_alive("supervisor"):
+        raise SandboxError(f"No sandbox runs in {directory}; start one (everstep sandbox up) or name its --directory")
+    return known
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[Callable[[], None]]:
+    """Of two `up`s at the same time the second waits for the first. Yields a function that ends the lock early."""
+    descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,182 @@
+"""`python -m everstep_sandbox.stack.supervisor`: starts the sandbox's parts, keeps their record, ends them with itself.
+
+SIGHUP starts what is missing; SIGTERM ends everything. A part that dies is not started again by itself: a test that
+kills it wants to see it dead, and `everstep sandbox up` brings it back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_sandbox import nodes
+from everstep_sandbox.stack import furnish, parts, record, sweep
+from everstep_sandbox.stack.parts import Part, PartError
+
+logger = logging.getLogger(__name__)
+
+Report = Callable[[str], None]
+
+READY = "ready"
+"""The last line of a successful start's report."""
+
+_GRACE_SECONDS = 5.0
+_SIGNALS = {signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `up` was asked for; bucket names and speed are the sandbox's for its whole life."""
+
+    directory: Path
+    slices: int
+    hosts: int
+    speed: float
+    bucket: str
+
+
+class Supervisor:
+    """Parts in the order in which they need each other."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._directory = settings.directory
+        self._parts: dict[str, Part] = {}
+        self._addresses: dict[str, str] = {}
+
+    def start_missing(self, report: Report) -> None:
+        """Starts every part that does not run and waits until the whole sandbox is ready; raises PartError."""
+        directory, speed = self._directory, f"{self._settings.speed:g}"
+        machines = directory / "machines.json"
+        if not machines.exists():
+            nodes.save(machines, nodes.plan(self._settings.slices, self._settings.hosts))
+        storage_port, api_port = directory / "storage.port", directory / "kubernetes.port"
+        storage = self._ensure("storage", "everstep_sandbox.storage", storage_port, "--directory",
+                               str(directory / "storage"), "--port", "0", "--port-file", str(storage_port))
+        api = self._ensure("control-plane", "everstep_sandbox.kubernetes", api_port, "--directory", str(directory),
+                           "--port-file", str(api_port), "--speed", speed)
+        self._addresses["storage"] = f"http://127.0.0.1:{storage.wait_for(storage_port)}"
+        report(f"Cloud Storage at {self._addresses['storage']}")
+        self._addresses["kubernetes"] = f"http://127.0.0.1:{api.wait_for(api_port)}"
+        report(f"Kubernetes at {self._addresses['kubernetes']}")
+        kubeconfig, door = str(directory / "kubeconfig"), directory / "kubelet.port"
+        kubelet = self._ensure("kubelet", "everstep_sandbox.kubelet", door, "--directory", str(directory),
+                               "--kubeconfig", kubeconfig, "--storage", self._addresses["storage"],
+                               "--port-file", str(door), "--speed", speed)
+        self._ensure("checkpointing", "everstep_sandbox.checkpointing.controller", None, "--directory",
+                     str(directory), "--kubeconfig", kubeconfig, "--speed", speed)
+        furnish.ensure_bucket(self._addresses["storage"], self._settings.bucket)
+        cluster = furnish.Cluster(self._addresses["kubernetes"], directory / "kubeconfig", self._check_alive)
+        cluster.ensure_checkpoint_configuration(self._settings.bucket)
+        self._addresses["kubelet"] = f"http://127.0.0.1:{kubelet.wait_for(door)}"
+        present = [machine for machine in nodes.load(machines) if machine.state == "running"]
+        cluster.wait_for_nodes([machine.name for machine in present])
+        report(f"{len(present)} nodes Ready: " + ", ".join(sorted({machine.pool for machine in present})))
+        cluster.wait_for_drivers([machine.directory(directory) for machine in present])
+        report("checkpoint drivers Ready")
+        self._write_record()
+
+    def stop(self) -> None:
+        """Ends all parts: first those that start others."""
+        with contextlib.suppress(FileNotFoundError):
+            record.path(self._directory).unlink()
+        for name in ("kubelet", "checkpointing", "control-plane", "storage"):
+            if part := self._parts.pop(name, None):
+                part.stop(_GRACE_SECONDS)
+        sweep.kill_all(self._directory)
+
+    def reap(self) -> None:
+        """Notes which parts have ended."""
+        for part in self._parts.values():
+            if part.process.returncode is None and not part.is_alive():
+                logger.warning("%s has ended with exit code %s", part.name, part.process.returncode)
+
+    def _ensure(self, name: str, module: str, port_file: Path | None, *arguments: str) -> Part:
+        part = self._parts.get(name)
+        if part is None or not part.is_alive():
+            if port_file is not None:
+                port_file.unlink(missing_ok=True)
+            part = self._parts[name] = parts.start(self._directory, name, module, *arguments)
+            logger.info("%s started as process %d", name, part.process.pid)
+        return part
+
+    def _check_alive(self) -> None:
+        for part in self._parts.values():
+            if not part.is_alive():
+                raise PartError(f"{part.name} ended with exit code {part.process.returncode}; its log {part.log} "
+                                f"ends with:\n{parts.log_end(part.log)}")
+
+    def _write_record(self) -> None:
+        pids = {"supervisor": os.getpid(), **{name: part.process.pid for name, part in self._parts.items()}}
+        record.write(self._directory, record.Record(
+            kubernetes=self._addresses["kubernetes"], storage=self._addresses["storage"],
+            kubelet=self._addresses["kubelet"], kubeconfig=str(self._directory / "kubeconfig"),
+            bucket=self._settings.bucket, speed=self._settings.speed, slices=self._settings.slices,
+            hosts=self._settings.hosts, pids=pids,
+            started={name: record.start_time(pid) for name, pid in pids.items()},
+        ))
+
+
+def supervise(settings: Settings, report: Report, finished: Callable[[], None] = lambda: None) -> int:
+    """Starts the sandbox and keeps it until SIGTERM or SIGINT; returns an exit code.
+
+    `finished` is called when the start is over, whether it succeeded or not.
+    """
+    # Signals are waited for, not handled: nothing happens between two steps of a start or a stop.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    supervisor = Supervisor(settings)
+    try:
+        try:
+            supervisor.start_missing(report)
+            report(READY)
+        except (PartError, ValueError, OSError) as error:
+            report(str(error))
+            return 1
+        finally:
+            finished()
+        while True:
+            received = signal.sigwait(_SIGNALS)
+            if received == signal.SIGCHLD:
+                supervisor.reap()
+            elif received == signal.SIGHUP:
+                try:
+                    supervisor.start_missing(logger.info)
+                except (PartError, OSError) as error:
+                    logger.error("%s", error)
+            else:
+                return 0
+    finally:
+        supervisor.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m everstep_sandbox.stack.supervisor", description=__doc__)
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--slices", type=int, required=True)
+    parser.add_argument("--hosts", type=int, required=True)
+    parser.add_argument("--speed", type=float, required=True)
+    parser.add_argument("--bucket", required=True)
+    parser.add_argument("--report", type=int, required=True, help="file descriptor for lines about the start")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    pipe = os.fdopen(arguments.report, "w", buffering=1)
+    # `up` reads until the pipe is closed; it must not wait for a part that has inherited the other end.
+    os.set_inheritable(arguments.report, False)
+
+    def report(line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            pipe.write(line + "\n")
+
+    settings = Settings(arguments.directory, arguments.slices, arguments.hosts, arguments.speed, arguments.bucket)
+    return supervise(settings, report, finished=pipe.close)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
