@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from everstep_sandbox.demo.progress import Progress
 from everstep_sandbox.demo.stack import DemoStack
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from everstep.checkpoints.catalogue import Shape
 from everstep_sandbox.airflow_stack import FINISHED
 from everstep_sandbox.demo.run_view import RunView
