@@ -105,9 +105,9 @@ def translate(failure: BaseException, where: str) -> RemoteError | None:
             return Unavailable(f"{where}: {getattr(failure, 'reason', failure)}")
         body = getattr(failure, "body", None)
         return of_body(status, body or str(getattr(failure, "reason", "")), where, getattr(failure, "headers", None))
-    code = getattr(failure, "code", None)
     module = type(failure).__module__
-    if module.startswith("google.") and isinstance(code, int):
+    code = getattr(failure, "code", None) if module.startswith("google.") else None
+    if isinstance(code, int):
         return of_status(int(code), f"{where}: {failure}")
     answered = getattr(getattr(failure, "response", None), "status_code", None)
     if module.startswith("google.") and isinstance(answered, int):

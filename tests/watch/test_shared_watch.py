@@ -1,0 +1,144 @@
+"""The shared watch against a real server: nothing missed, nothing told twice, whatever happens to the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from everstep.clients import errors
+from everstep.clients.access import ClusterAccess
+from everstep.clients.kubernetes import KubernetesClient
+from everstep.clients.resources import JOBSETS
+from everstep.launch import manifest
+from everstep.spec.cluster import ClusterSpec
+from everstep.spec.training import TrainingSpec
+from everstep.watch import shared
+from everstep.watch.run_state import Phase
+from everstep.watch.shared import SharedWatch, subscribed
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture
+def client(bare_kubernetes: Any) -> KubernetesClient:
+    return ClusterAccess.of_kubeconfig(bare_kubernetes.kubeconfig).open()
+
+
+@pytest.fixture
+def access(bare_kubernetes: Any) -> ClusterAccess:
+    return ClusterAccess.of_kubeconfig(bare_kubernetes.kubeconfig)
+
+
+@pytest.fixture
+def jobset(client: KubernetesClient, run_data: dict[str, Any], cluster_data: dict[str, Any]) -> dict[str, Any]:
+    """A JobSet with a name of its own."""
+    run_data["name"] = f"w-{uuid.uuid4().hex[:6]}"
+    spec = TrainingSpec.model_validate(run_data).on(ClusterSpec.model_validate(cluster_data))
+    return client.create(JOBSETS, manifest.build(spec, launch=1, holder="test"), "default")
+
+
+def set_restarts(client: KubernetesClient, name: str, restarts: int) -> None:
+    client._request(
+        "PATCH",
+        JOBSETS.path("default", name, "status"),
+        body={"status": {"restarts": restarts}},
+        content_type="application/merge-patch+json",
+    )
+
+
+async def collect(subscription: shared.Subscription, restarts: int) -> list[int]:
+    """Return the restart counts of all states up to one."""
+    seen = []
+    async with asyncio.timeout(20):
+        while not seen or seen[-1] != restarts:
+            state = await subscription.next()
+            assert state is not None
+            seen.append(state.restarts)
+    return seen
+
+
+async def test_any_number_of_waits_share_one_watch_and_end_it(
+    access: ClusterAccess, client: KubernetesClient, jobset: dict[str, Any]
+) -> None:
+    name = jobset["metadata"]["name"]
+    async with subscribed(access, "default", name) as one:
+        async with subscribed(access, "default", name) as other, subscribed(access, "default", "absent") as absent:
+            assert len(shared._watches) == 1
+            set_restarts(client, name, 1)
+            assert (await collect(one, 1))[-1] == (await collect(other, 1))[-1] == 1
+            assert await absent.next() is None
+        assert len(shared._watches) == 1
+        client.delete(JOBSETS, name, "default")
+        async with asyncio.timeout(20):
+            while (state := await one.next()) is not None:
+                assert state.phase in (Phase.DELETING, Phase.STARTING)
+    assert not shared._watches
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("everstep-watch")]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 410, "times": 1},
+        {"status": 429, "retryAfter": 1, "times": 1},
+        {"status": 500, "times": 2},
+        {"reset": True, "times": 2},
+        {"status": 401, "times": 1},
+    ],
+    ids=["410", "429", "500", "reset", "401"],
+)
+async def test_changes_during_a_broken_watch_are_told_once(
+    access: ClusterAccess, client: KubernetesClient, jobset: dict[str, Any], bare_kubernetes: Any, fault: dict[str, Any]
+) -> None:
+    name = jobset["metadata"]["name"]
+    watch = SharedWatch(access.open_async(), "default", silence=0.3)
+    subscription = watch.subscribe(name)
+    try:
+        assert await collect(subscription, 0) == [0]
+        bare_kubernetes.fault(match="jobsets.*watch=true", **fault)
+        set_restarts(client, name, 1)
+        set_restarts(client, name, 2)
+        assert await collect(subscription, 2) in ([1, 2], [2])
+        set_restarts(client, name, 3)
+        assert await collect(subscription, 3) == [3]
+    finally:
+        watch.unsubscribe(subscription)
+        await watch.stop()
+
+
+async def test_history_that_was_compacted_is_listed_anew(
+    access: ClusterAccess, client: KubernetesClient, jobset: dict[str, Any], bare_kubernetes: Any
+) -> None:
+    name = jobset["metadata"]["name"]
+    watch = SharedWatch(access.open_async(), "default", silence=0.3)
+    subscription = watch.subscribe(name)
+    try:
+        assert await collect(subscription, 0) == [0]
+        set_restarts(client, name, 1)
+        bare_kubernetes.post("/_sandbox/faults", {"compact": True})
+        set_restarts(client, name, 2)
+        assert (await collect(subscription, 2))[-1] == 2
+    finally:
+        watch.unsubscribe(subscription)
+        await watch.stop()
+
+
+async def test_a_refusal_reaches_every_wait_and_the_next_watch_is_new(
+    access: ClusterAccess, jobset: dict[str, Any], bare_kubernetes: Any
+) -> None:
+    name = jobset["metadata"]["name"]
+    bare_kubernetes.fault(match="GET .*jobsets", status=403, times=1)
+    async with subscribed(access, "default", name) as one, subscribed(access, "default", name) as other:
+        for subscription in (one, other):
+            with pytest.raises(errors.Forbidden):
+                async with asyncio.timeout(20):
+                    await subscription.next()
+        async with subscribed(access, "default", name) as late:
+            async with asyncio.timeout(20):
+                state = await late.next()
+            assert state is not None
+            assert state.name == name
+    assert not shared._watches
