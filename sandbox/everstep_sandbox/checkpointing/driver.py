@@ -3,7 +3,8 @@
 ``python -m everstep_sandbox.checkpointing.driver``, settings from the environment as the DaemonSet gives them:
 NODE_NAME, POD_IP, SANDBOX_DIRECTORY, RANK_SERVER, BUCKET, STORAGE_EMULATOR_HOST (and DIE_WITH, the parent's process
 id, where the driver shall not outlive it). The replicator is restarted in place ten times; after that the driver
-fails, as the real container does, and whoever runs it starts it again.
+fails, as the real container does, and whoever runs it starts it again. SIGTERM means that the pod goes,
+and the RAM disk with it; a driver that crashes leaves it as it is.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from everstep_sandbox.checkpointing.processes import die_with_parent
-from everstep_sandbox.checkpointing.ramdisk import RamDisk
+from everstep_sandbox.checkpointing.ramdisk import RamDisk, remove
 from everstep_sandbox.checkpointing.volume import Volume
+from everstep_sandbox.parent import die_with_parent
 
 SOCKET = "csi.sock"
 IN_PLACE_RESTARTS = 10
@@ -166,6 +167,8 @@ def serve(settings: Settings) -> None:
     def end(number: int, frame: object) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
+        # The RAM disk belongs to the driver's pod: it goes with it, as when a configuration is made anew.
+        remove(settings.node_directory / "ramdisk")
         # The kernel ends the replicator and its coordinator with this process.
         os._exit(0)
 

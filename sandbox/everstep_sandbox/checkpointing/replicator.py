@@ -25,10 +25,10 @@ from everstep_sandbox.checkpointing.inotify import Event, Inotify
 from everstep_sandbox.checkpointing.log import logger
 from everstep_sandbox.checkpointing.messages import NO_CHECKPOINT, Link, Message
 from everstep_sandbox.checkpointing.names import Member
-from everstep_sandbox.checkpointing.processes import die_with_parent
 from everstep_sandbox.checkpointing.ramdisk import RamDisk, hashes_by_place, remove
 from everstep_sandbox.checkpointing.registry import Entry, Registry
 from everstep_sandbox.checkpointing.web import WebError
+from everstep_sandbox.parent import die_with_parent
 
 _PEER_PAUSE_SECONDS = 1.0
 _RECONNECT_PAUSE_SECONDS = 0.1

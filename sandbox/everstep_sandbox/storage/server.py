@@ -38,7 +38,9 @@ class Server:
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        await self._runner.setup()
+        """Raises OSError when the port is taken; another one may be tried then."""
+        if self._runner.server is None:
+            await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         await site.start()
         self.address = f"http://{host}:{self._runner.addresses[0][1]}"

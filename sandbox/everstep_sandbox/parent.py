@@ -1,4 +1,4 @@
-"""What every process of the node does about its parent and its own name."""
+"""Processes that must not outlive the one that started them."""
 
 from __future__ import annotations
 
