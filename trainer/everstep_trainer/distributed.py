@@ -1,18 +1,15 @@
-"""Starts ``jax.distributed`` so that no process of the attempt can hang or be killed by another's end.
+"""Starts ``jax.distributed``, and what hosts tell each other through its key-value store.
 
-Three defaults of JAX are changed: the coordinator binds the pod's own address only (with the default it shares its port
-with other jobs of the machine), the preemption notifier stays off (it swallows SIGTERM), and losing the coordinator is
-told to us instead of aborting the process.
+Two defaults of JAX are changed: the coordinator binds the pod's own address only (with the default it shares its port
+with other jobs of the machine), and the preemption notifier stays off (it swallows SIGTERM).
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from everstep_trainer.errors import PeerLost
@@ -60,7 +57,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(18)
 
 
-def initialize(info: InitInfo, nodes: int, deadline: Deadline, on_lost: Callable[[str], None]) -> Coordination:
+def initialize(info: InitInfo, nodes: int, deadline: Deadline) -> Coordination:
     """Connect this process to the attempt's coordinator. Blocks until all processes have come, or the deadline."""
     import jax
     from jax._src import distributed
@@ -68,35 +65,13 @@ def initialize(info: InitInfo, nodes: int, deadline: Deadline, on_lost: Callable
 
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        with _losing_the_coordinator_calls(on_lost):
-            jax.distributed.initialize(
-                coordinator_address=info.coordinator,
-                num_processes=nodes,
-                process_id=info.rank,
-                initialization_timeout=max(1, int(deadline.remaining)),
-                coordinator_bind_address=info.coordinator if info.rank == 0 else None,
-            )
+        jax.distributed.initialize(
+            coordinator_address=info.coordinator,
+            num_processes=nodes,
+            process_id=info.rank,
+            initialization_timeout=max(1, int(deadline.remaining)),
+            coordinator_bind_address=info.coordinator if info.rank == 0 else None,
+        )
     except JaxRuntimeError as error:
         raise PeerLost(f"not all {nodes} processes came to coordinator {info.coordinator}: {error}") from error
     return Coordination(distributed.global_state.client, info.rank, nodes)
-
-
-@contextlib.contextmanager
-def _losing_the_coordinator_calls(on_lost: Callable[[str], None]) -> Iterator[None]:
-    """Have JAX's client call us when it loses the coordinator; its default ends the process with SIGABRT.
-
-    JAX offers no public parameter for this, so its factory is wrapped while the client is made. Where a later JAX has
-    another factory, the default stays and the process ends with code 134.
-    """
-    from jax._src.lib import _jax
-
-    factory = _jax.get_distributed_runtime_client
-
-    def lost(*status: Any) -> None:
-        on_lost(f"the coordinator can't be reached: {status[0] if status else 'no details'}")
-
-    _jax.get_distributed_runtime_client = functools.partial(factory, missed_heartbeat_callback=lost)
-    try:
-        yield
-    finally:
-        _jax.get_distributed_runtime_client = factory

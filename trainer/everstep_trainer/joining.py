@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -32,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 CAUSE_SECONDS = 3.0
 """How long a failed collective waits to learn that a peer is gone, before it counts as the code's own error."""
-_UNREACHABLE = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "DATA_LOSS")
+_STATUS = re.compile(r"(CANCELLED|UNKNOWN|DEADLINE_EXCEEDED|ABORTED|INTERNAL|UNAVAILABLE|DATA_LOSS|NOT_FOUND)\b: ")
+_UNREACHABLE = re.compile(r"\b(CANCELLED|DEADLINE_EXCEEDED|ABORTED|UNAVAILABLE|DATA_LOSS): |Gloo \w+ failed")
 
 
 def join() -> Joining:
@@ -74,6 +76,7 @@ class Joining:
         reports = Reports(bucket, settings)
         ending = self._ending = Ending(reports)
         signals.on_sigterm(lambda: ending.leave(ExitCode.STOPPED_ON_REQUEST, "SIGTERM"))
+        signals.delay_abort()
         reports.start()
         reading = _Background(lambda: _read_record(bucket, settings))
         handshake = Handshake(settings.directory, settings.run, deadline)
@@ -84,7 +87,7 @@ class Joining:
         reports.update(urgent=True, rank=info.rank, lineage=record.lineage)
         record.check(settings, settings.folder.url(settings.folder.run_record))
         handshake.hand_over(config)
-        coordination = distributed.initialize(info, settings.nodes, deadline, ending.peer_lost)
+        coordination = distributed.initialize(info, settings.nodes, deadline)
         participant = Participant()
         link = self._connect(coordination, info, settings, deadline, participant)
         point = handshake.restore_point()
@@ -164,9 +167,9 @@ class Joining:
             return ExitCode.STOPPED_ON_REQUEST, "interrupted"
         if isinstance(error, SystemExit):
             return ExitCode.USER_EXCEPTION, f"sys.exit({error.code})"
-        if _is_runtime_error(error):
+        if _may_come_from_a_peer(error):
             lost = self._ending is not None and self._ending.lost_within(CAUSE_SECONDS)
-            if lost or any(word in str(error) for word in _UNREACHABLE):
+            if lost or _UNREACHABLE.search(reason):
                 return ExitCode.PEER_LOST, reason
         in_training = self._link is not None
         return (ExitCode.USER_EXCEPTION if in_training else UNCLASSIFIED), reason
@@ -251,12 +254,16 @@ def _agree_on_start(
     return Start(decision["source"], decision["step"], decision["reason"])
 
 
-def _is_runtime_error(error: BaseException | None) -> bool:
-    if "jax" not in sys.modules:
-        return False
-    from jax.errors import JaxRuntimeError
-
-    return isinstance(error, JaxRuntimeError)
+def _may_come_from_a_peer(error: BaseException | None) -> bool:
+    """Whether the error, or one that it came from, is of the runtime. JAX raises those of its collectives as ValueError
+    too, so their text, which starts with a status, is looked at as well."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if type(error).__name__ == "JaxRuntimeError" or _STATUS.match(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _log_to_stderr() -> None:
@@ -269,4 +276,5 @@ def _log_to_stderr() -> None:
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     own.addHandler(handler)
+    own.propagate = False
     own.setLevel(logging.INFO)

@@ -1,12 +1,17 @@
-"""SIGTERM ends the process at once, even while the main thread is stuck in a collective.
+"""Signals: SIGTERM ends the process at once, even while the main thread is stuck in a collective; SIGABRT waits.
 
 A Python signal handler would only run once the main thread is back in Python, which may be never. The C part of
 Python's signal handling writes the signal's number into a socket from inside the signal handler, and a thread of its
 own reads it there.
+
+JAX's client aborts the process as soon as it loses the coordinator, before anybody could report or choose an exit code,
+and offers no working way to be told instead. So the aborting thread is made to sleep for some seconds first, in which
+the thread that noticed the loss ends the process properly.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import signal
 import socket
@@ -26,6 +31,20 @@ def on_sigterm(call: Callable[[], object]) -> None:
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _nothing)
     threading.Thread(target=_listen, args=(reader, writer, call), name="everstep-sigterm", daemon=True).start()
+
+
+def delay_abort() -> None:
+    """Let six seconds pass between a call of abort() and its effect, unless something else handles SIGABRT already.
+
+    The handler is the C library's own ``sleep``, which signal handlers may call; it gets the signal's number, 6, as its
+    argument. No Python runs in it, so it works whoever holds the interpreter.
+    """
+    if signal.getsignal(signal.SIGABRT) is not signal.SIG_DFL:
+        return
+    library = ctypes.CDLL(None)
+    library.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    library.signal.restype = ctypes.c_void_p
+    library.signal(signal.SIGABRT, ctypes.cast(library.sleep, ctypes.c_void_p))
 
 
 def _nothing(number: int, frame: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 
 import everstep_trainer
@@ -14,6 +15,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--print-every", type=int, default=10, help="steps between two printed losses")
     options = parser.parse_args(arguments)
 
+    logging.getLogger("absl").setLevel(logging.ERROR)
     with everstep_trainer.join() as run:
         from everstep_trainer.examples.stdlib_lm import model
         from everstep_trainer.examples.stdlib_lm.data import Corpus
