@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,3 +141,18 @@ def run_data() -> dict[str, Any]:
 def cluster_data() -> dict[str, Any]:
     """A cluster file as data, to be changed at will."""
     return json.loads(json.dumps(CLUSTER))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def new_bucket(cloud_storage: Server) -> str:
+    """A new hierarchical bucket's name."""
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    cloud_storage.post(
+        "/storage/v1/b?project=everstep",
+        {
+            "name": name,
+            "hierarchicalNamespace": {"enabled": True},
+            "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}},
+        },
+    )
+    return name
