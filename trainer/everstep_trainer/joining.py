@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import os
 import re
@@ -78,7 +80,7 @@ class Joining:
         signals.on_sigterm(lambda: ending.leave(ExitCode.STOPPED_ON_REQUEST, "SIGTERM"))
         signals.delay_abort()
         reports.start()
-        reading = _Background(lambda: _read_record(bucket, settings))
+        reading = _Background(lambda: _read_record(bucket, settings), then=_import_frameworks)
         handshake = Handshake(settings.directory, settings.run, deadline)
         info = handshake.init_info()
         logger.info("node rank %d of %d, coordinator %s", info.rank, settings.nodes, info.coordinator)
@@ -176,16 +178,17 @@ class Joining:
 
 
 class _Background:
-    """A call that runs on a thread of its own until its result is asked for."""
+    """A call on a thread of its own, and something else to do there once its result can be had."""
 
-    def __init__(self, call: Callable[[], RunRecord]) -> None:
+    def __init__(self, call: Callable[[], RunRecord], *, then: Callable[[], None]) -> None:
         self._call = call
+        self._then = then
         self._result: RunRecord | BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="everstep-run-record", daemon=True)
-        self._thread.start()
+        self._done = threading.Event()
+        threading.Thread(target=self._work, name="everstep-run-record", daemon=True).start()
 
     def result(self) -> RunRecord:
-        self._thread.join()
+        self._done.wait()
         if isinstance(self._result, BaseException):
             raise self._result
         assert self._result is not None
@@ -196,6 +199,15 @@ class _Background:
             self._result = self._call()
         except BaseException as error:
             self._result = error
+        self._done.set()
+        self._then()
+
+
+def _import_frameworks() -> None:
+    """Import what joining needs while the rank file is waited for; an import that fails will be met again."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("jax")
+        importlib.import_module("orbax.checkpoint")
 
 
 def _read_record(bucket: Bucket, settings: Settings) -> RunRecord:

@@ -55,9 +55,19 @@ def discover(directory: Path, job: str, data_before: Collection[str]) -> Restore
 
 def restored_backup(directory: Path) -> str | None:
     """The backup named in ``replicator.prerestore``; None if it names none or is not there."""
+    backup = _prerestore(directory).get("restore-backup")
+    return backup if isinstance(backup, str) and names.looks_like_backup(backup) else None
+
+
+def promised_step(directory: Path) -> int | None:
+    """The step named in ``replicator.prerestore``; None if it names none, which means a fresh start."""
+    step = _prerestore(directory).get("restore-step")
+    return step if isinstance(step, int) else None
+
+
+def _prerestore(directory: Path) -> dict[str, object]:
     import yaml
 
     text = checkpoint_directory.read_text(directory / checkpoint_directory.PRERESTORE)
     content = yaml.safe_load(text) if text else None
-    backup = content.get("restore-backup") if isinstance(content, dict) else None
-    return backup if isinstance(backup, str) and names.looks_like_backup(backup) else None
+    return content if isinstance(content, dict) else {}

@@ -60,6 +60,7 @@ class Run:
         self._durable_saves = 0
         self._durable_since = time.monotonic()
         self._step_seconds: float | None = None
+        self._loss: Any = None
 
     @property
     def rank(self) -> int:
@@ -133,14 +134,19 @@ class Run:
         began = time.monotonic()
         for step in range(start + 1, last + 1):
             yield step
+            first = step == start + 1
+            if first and hasattr(self._loss, "block_until_ready"):
+                # Steps are only dispatched here. Waiting once tells when the run really goes on again.
+                self._loss.block_until_ready()
             now = time.monotonic()
-            self._note_step(step, now - began, first=step == start + 1)
+            self._note_step(step, now - began, first=first)
             began = now
 
     def save(self, step: int, state: Any) -> None:
         """Save if this step is due: to the RAM disk by interval; durably at the end, by the hour and on request."""
         if step < 1:
             raise ValueError(f"step {step} can't be saved: the replicator never restores step 0; steps count from 1")
+        self._reports.update(step=step)
         request = self._attempt.participant.arrive(
             step, lambda waiting: logger.info("step %d: waiting for all hosts to agree on save %s", step, waiting)
         )
@@ -159,6 +165,7 @@ class Run:
         :param final: JSON values that go into the run's status as they are, such as a digest of the weights
         """
         if loss is not None:
+            self._loss = loss
             self._reports.update(loss=loss)
         if final is not None:
             json.dumps(final)
