@@ -115,7 +115,7 @@ def test_pods_of_another_attempt_are_left_out() -> None:
     ("message", "kind"),
     [
         (
-            "Container trainer for pod default/lm-slice-0-1-x failed with exit code 64 matching FailJob rule at index 0",
+            "Container trainer for pod default/lm-slice-0-1 failed with exit code 64 matching FailJob rule at index 0",
             CauseKind.CONFIGURATION,
         ),
         ("jobset failed: Container trainer for pod a/b failed with exit code 70 matching …", CauseKind.USER),
