@@ -209,11 +209,20 @@ class Fleet:
     async def _beat(self) -> None:
         while True:
             began = time.monotonic()
-            for machine in list(self._machines.values()):
-                if machine.state == "running":
-                    with contextlib.suppress(ApiFailure, aiohttp.ClientError, OSError, TimeoutError):
-                        await self._renew(machine)
+            present = [machine for machine in self._machines.values() if machine.state == "running"]
+            with contextlib.suppress(ApiFailure, aiohttp.ClientError, OSError, TimeoutError):
+                for machine in present:
+                    await self._renew(machine)
+                await self._correct_conditions({machine.name for machine in present})
             await asyncio.sleep(max(0.0, HEARTBEAT_SECONDS / self._speed - (time.monotonic() - began)))
+
+    async def _correct_conditions(self, present: set[str]) -> None:
+        """Posts the status of nodes that the control plane took for unreachable (it or we had been away)."""
+        for node in (await self._api.get("/api/v1/nodes"))["items"]:
+            name, conditions = node["metadata"]["name"], node["status"].get("conditions") or ()
+            is_ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+            if name in present and not is_ready:
+                await self._api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": _conditions()}})
 
     async def _renew(self, machine: Machine) -> None:
         renewed = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

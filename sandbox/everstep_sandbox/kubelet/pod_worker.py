@@ -87,7 +87,8 @@ class PodWorker:
             if self._deleted.is_set() and grace < float(before["metadata"].get("deletionGracePeriodSeconds") or 0):
                 self._kill_after(grace)
             self._deleted.set()
-        if any(pod["metadata"].get(key) != before["metadata"].get(key) for key in ("labels", "annotations")):
+        is_changed = any(pod["metadata"].get(key) != before["metadata"].get(key) for key in ("labels", "annotations"))
+        if is_changed and self.directory.exists():
             self.volumes.refresh(self.view)
 
     def removed(self) -> None:
@@ -180,7 +181,7 @@ class PodWorker:
                 await self._references.fetch(self.pod)
                 await self.volumes.mount(self.view)
                 return
-            except MountError as error:
+            except (MountError, environment.ConfigError) as error:
                 self._reporter.event("Warning", "FailedMount", f"MountVolume.SetUp failed: {error}")
             await asyncio.sleep(delay / self._surroundings.speed)
             delay = min(2 * delay, _LONGEST_MOUNT_RETRY)

@@ -63,11 +63,17 @@ class ContainerProcess:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             preexec_fn=_in_child,  # noqa: PLW1509
         )
-        log = ContainerLog(log_file)
-        for pipe, stream in ((popen.stdout, "stdout"), (popen.stderr, "stderr")):
-            if pipe is not None:
-                await log.attach(os.dup(pipe.fileno()), stream)
-                pipe.close()
+        try:
+            log = ContainerLog(log_file)
+            for pipe, stream in ((popen.stdout, "stdout"), (popen.stderr, "stderr")):
+                if pipe is not None:
+                    await log.attach(os.dup(pipe.fileno()), stream)
+                    pipe.close()
+        except BaseException:
+            # Nobody would know of the process: the pod may just be being deleted.
+            popen.kill()
+            popen.wait()
+            raise
         return cls(popen, log, marker)
 
     def signal(self, number: int) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import aiohttp
+
 from everstep_sandbox.kubelet.api import Api, ApiFailure
+from everstep_sandbox.kubelet.environment import ConfigError
 from everstep_sandbox.kubelet.volumes import decoded
 
 Object = dict[str, Any]
@@ -24,14 +27,16 @@ class References:
         return self._data.get((family, name))
 
     async def fetch(self, pod: Object) -> None:
-        """Reads all that the pod refers to; what does not exist is left out."""
+        """Reads all that the pod refers to; what does not exist is left out. Raises ConfigError when the API fails."""
         for family, name in set(_named(pod)):
             try:
                 found = await self._api.get(f"/api/v1/namespaces/{self._namespace}/{family}/{name}")
             except ApiFailure as failure:
                 if failure.code != 404:
-                    raise
+                    raise ConfigError(f"{family[:-1]} {name!r} can't be read: {failure}") from failure
                 self._data.pop((family, name), None)
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise ConfigError(f"{family[:-1]} {name!r} can't be read: {error}") from error
             else:
                 self._data[family, name] = decoded(found)
 

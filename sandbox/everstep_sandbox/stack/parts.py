@@ -49,11 +49,10 @@ class Part:
             time.sleep(0.02)
         return file.read_text()
 
-    def stop(self, grace: float) -> None:
-        """SIGTERM, and SIGKILL after `grace` seconds."""
-        self.process.terminate()
+    def end_by(self, deadline: float) -> None:
+        """Waits for a part that was told to end; kills it at the deadline (of time.monotonic)."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(grace)
+            self.process.wait(max(0.0, deadline - time.monotonic()))
             return
         self.process.kill()
         self.process.wait()

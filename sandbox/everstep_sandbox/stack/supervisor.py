@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,12 +85,15 @@ class Supervisor:
         self._write_record()
 
     def stop(self) -> None:
-        """Ends all parts: first those that start others."""
+        """Ends all parts and whatever they have left."""
         with contextlib.suppress(FileNotFoundError):
             record.path(self._directory).unlink()
-        for name in ("kubelet", "checkpointing", "control-plane", "storage"):
-            if part := self._parts.pop(name, None):
-                part.stop(_GRACE_SECONDS)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for part in self._parts.values():
+            part.process.terminate()
+        for part in self._parts.values():
+            part.end_by(deadline)
+        self._parts.clear()
         sweep.kill_all(self._directory)
 
     def reap(self) -> None:

@@ -63,10 +63,10 @@ class SchedulerController(Controller):
             node = min(feasible, key=lambda view: _preference(pod, view)).name
             self._bind(pod, node, snapshot)
             return False
-        candidate = None
-        if preemption.may_preempt(pod, snapshot):
-            candidate = preemption.find(pod, crowded, reasons)
-        self._report_unschedulable(pod, reasons, candidate)
+        ineligible = preemption.ineligibility(pod, snapshot)
+        candidate = None if ineligible else preemption.find(pod, crowded, reasons)
+        preempting = f" preemption: {ineligible}" if ineligible else "" if candidate else unhelpful_preemption(reasons)
+        self._report_unschedulable(pod, unschedulable_message(reasons) + preempting, candidate)
         if candidate:
             self._preempt(pod, candidate)
         return candidate is not None
@@ -81,9 +81,8 @@ class SchedulerController(Controller):
         self._events.record(bound, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
 
     def _report_unschedulable(
-        self, pod: Object, reasons: dict[str, list[str]], candidate: preemption.Candidate | None
+        self, pod: Object, message: str, candidate: preemption.Candidate | None
     ) -> None:
-        message = unschedulable_message(reasons, would_preempt=candidate is not None)
         known = conditions.find(pod, "PodScheduled") or {}
         nominated = (pod.get("status") or {}).get("nominatedNodeName")
         wanted = candidate.node if candidate else nominated
@@ -111,21 +110,24 @@ class SchedulerController(Controller):
             self._events.record(victim, "Normal", "Preempted", by)
 
 
-def unschedulable_message(reasons: dict[str, list[str]], *, would_preempt: bool) -> str:
+def unschedulable_message(reasons: dict[str, list[str]]) -> str:
     """The scheduler's text: how many nodes there are, and how many refused for which reason."""
     total = len(reasons)
     if not total:
         return "no nodes available to schedule pods"
     counted = _counted(Counter(text for texts in reasons.values() for text in texts))
-    message = f"0/{total} nodes are available: {counted}."
-    if would_preempt:
-        return message
+    return f"0/{total} nodes are available: {counted}."
+
+
+def unhelpful_preemption(reasons: dict[str, list[str]]) -> str:
+    """The rest of that text where nothing could be preempted; empty where there are no nodes."""
+    total = len(reasons)
     helpless = sum(bool(UNRESOLVABLE.intersection(texts)) for texts in reasons.values())
     counts = Counter({
         "Preemption is not helpful for scheduling": helpless,
         "No preemption victims found for incoming pod": total - helpless,
     })
-    return f"{message} preemption: 0/{total} nodes are available: {_counted(counts)}."
+    return f" preemption: 0/{total} nodes are available: {_counted(counts)}." if total else ""
 
 
 def _counted(texts: Counter[str]) -> str:

@@ -18,17 +18,16 @@ class Candidate:
     victims: tuple[Object, ...]
 
 
-def may_preempt(pod: Object, snapshot: Snapshot) -> bool:
-    """False where the policy forbids it, or where pods that it has preempted are still on their way out."""
+def ineligibility(pod: Object, snapshot: Snapshot) -> str | None:
+    """The scheduler's text where the pod may not preempt now: by its policy, or while its victims are still going."""
     if pod["spec"].get("preemptionPolicy") == "Never":
-        return False
+        return "not eligible due to preemptionPolicy=Never."
     nominated = (pod.get("status") or {}).get("nominatedNodeName")
     view = snapshot.nodes.get(nominated) if nominated else None
-    if view is None:
-        return True
-    return not any(
-        other["metadata"].get("deletionTimestamp") and priority(other) < priority(pod) for other in view.pods
-    )
+    going = (other for other in (view.pods if view else ()) if other["metadata"].get("deletionTimestamp"))
+    if any(priority(other) < priority(pod) for other in going):
+        return "not eligible due to a terminating pod on the nominated node."
+    return None
 
 
 def find(pod: Object, snapshot: Snapshot, reasons: Mapping[str, list[str]]) -> Candidate | None:

@@ -33,7 +33,7 @@ class Decision:
 
     status: Object
     release: list[Object] = field(default_factory=list)
-    """Pods that are counted now: their tracking finalizer goes."""
+    """Pods that are counted now, or shall never be: their tracking finalizer goes."""
     delete: list[Object] = field(default_factory=list)
     create: list[int | None] = field(default_factory=list)
     """Completion indexes, or None for each pod without one."""
@@ -164,7 +164,7 @@ class _Pass:
             self.decision.events.append(("Normal", "Completed", "Job completed"))
 
     def _suspend(self) -> None:
-        self.decision.delete = [*self.active]
+        self._delete_uncounted(self.active)
         if not conditions.holds(self.job, "Suspended"):
             self.decision.events.append(("Normal", "Suspended", "Job suspended"))
         self._condition("Suspended", True, "JobSuspended", "Job suspended")
@@ -181,7 +181,7 @@ class _Pass:
         parallelism = self.spec.get("parallelism", 1)
         present = [*self.active, *(self.terminating if self.only_failed else ())]
         if len(self.active) > parallelism:
-            self.decision.delete = sorted(self.active, key=lambda pod: completion_index(pod) or 0)[parallelism:]
+            self._delete_uncounted(sorted(self.active, key=lambda pod: completion_index(pod) or 0)[parallelism:])
             return
         room = parallelism - len(present)
         completions = self.spec.get("completions")
@@ -195,6 +195,11 @@ class _Pass:
         taken = self.done | {index for pod in present if (index := completion_index(pod)) is not None}
         missing = (index for index in range(self.spec["completions"]) if index not in taken)
         self.decision.create = list(itertools.islice(missing, room))
+
+    def _delete_uncounted(self, pods: list[Object]) -> None:
+        """Pods that the Job itself takes away are no failures, however they end."""
+        self.decision.release.extend(pods)
+        self.decision.delete = [*pods]
 
     def _is_backing_off(self) -> bool:
         failures = self.status["failed"]
