@@ -21,7 +21,8 @@ def refusal(action: Callable[[], Any]) -> ApiError:
 
 def test_a_jobset_gets_what_its_webhook_sets(store: Store, make_jobset: Make) -> None:
     rules = [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}]
-    spec = store.create("jobsets", "default", make_jobset("a", failurePolicy={"maxRestarts": 1, "rules": rules}))["spec"]
+    jobset = make_jobset("a", failurePolicy={"maxRestarts": 1, "rules": rules})
+    spec = store.create("jobsets", "default", jobset)["spec"]
     assert spec["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
     assert spec["successPolicy"] == {"operator": "All"}
     assert spec["startupPolicy"] == {"startupPolicyOrder": "AnyOrder"}
@@ -90,8 +91,8 @@ def test_a_wrong_type_in_a_custom_resource_is_named_and_unknown_fields_are_prune
     assert 'spec.suspend: Invalid value: "string": spec.suspend in body must be of type boolean' in error.message
     assert 'spec.failurePolicy.restartStrategy: Unsupported value: "Sometimes"' in error.message
 
-    configuration = {"metadata": {"name": "c"}, "spec": {"cloudStorageBucketName": "b", "mountOptions": ["implicit-dirs"]}}
-    stored = store.create("checkpointconfigurations", None, configuration)
+    spec = {"cloudStorageBucketName": "b", "mountOptions": ["implicit-dirs"]}
+    stored = store.create("checkpointconfigurations", None, {"metadata": {"name": "c"}, "spec": spec})
     assert stored["spec"] == {"cloudStorageBucketName": "b"}
 
 

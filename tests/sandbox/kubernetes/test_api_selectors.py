@@ -45,7 +45,8 @@ def test_label_selector_objects() -> None:
     expressions = [{"key": "app", "operator": "In", "values": ["x"]}, {"key": "gone", "operator": "DoesNotExist"},
                    {"key": "n", "operator": "Gt", "values": ["4"]}]
     assert matches_label_selector({"matchLabels": {"tier": "backend"}, "matchExpressions": expressions}, LABELS)
-    assert not matches_label_selector({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]}, LABELS)
+    not_x = {"key": "app", "operator": "NotIn", "values": ["x"]}
+    assert not matches_label_selector({"matchExpressions": [not_x]}, LABELS)
 
 
 def test_field_selectors_read_paths_and_refuse_fields_that_are_not_served() -> None:
