@@ -83,7 +83,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def refused(status: int, reason: str) -> Any:
     """Expects a StorageError of this status and reason in Google's shape."""
-    return pytest.raises(StorageError, check=lambda error: _shape(error) == (status, reason))  # type: ignore[call-overload]
+    return pytest.raises(StorageError, check=lambda error: _shape(error) == (status, reason))
 
 
 def _shape(error: BaseException) -> tuple[int, str]:
