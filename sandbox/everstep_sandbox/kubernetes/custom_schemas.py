@@ -137,6 +137,31 @@ CHECKPOINT_CONFIGURATION: Schema = _object(
     status=_object("", instanceHandle=_string(), error=_string()),
 )
 
+_LABELS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+_TEMPLATE_METADATA = _object("", labels=_LABELS, annotations=_LABELS)
+_CONTAINER = _object(
+    "", name=_string(), image=_string(), command=_array(_string()), args=_array(_string()), workingDir=_string(),
+    env=_array(_object("", name=_string(), value=_string(), valueFrom=_object(""))),
+    volumeMounts=_array(_object("", name=_string(), mountPath=_string(), readOnly=_boolean())),
+)
+# The part of the built-in types that people get wrong in a JobSet: numbers where text is wanted, and the reverse.
+_KNOWN_TYPES: dict[str, Schema] = {
+    "V1JobTemplateSpec": _object("", metadata=_TEMPLATE_METADATA, spec=_object(
+        "",
+        parallelism=_integer(), completions=_integer(), backoffLimit=_integer(), completionMode=_string(),
+        suspend=_boolean(), podReplacementPolicy=_string(), activeDeadlineSeconds=_integer(),
+        template=_object("", metadata=_TEMPLATE_METADATA, spec=_object(
+            "",
+            restartPolicy=_string(), priorityClassName=_string(), serviceAccountName=_string(),
+            terminationGracePeriodSeconds=_integer(), nodeSelector=_LABELS, hostNetwork=_boolean(),
+            initContainers=_array(_CONTAINER), containers=_array(_CONTAINER),
+            tolerations=_array(_object("", key=_string(), operator=_string(), value=_string(), effect=_string(),
+                                       tolerationSeconds=_integer())),
+            volumes=_array(_object("", name=_string())),
+        )),
+    )),
+}
+
 CUSTOM_SCHEMAS: dict[str, Schema] = {"jobsets": JOBSET, "checkpointconfigurations": CHECKPOINT_CONFIGURATION}
 
 
@@ -161,8 +186,9 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 
 def type_errors(value: Any, schema: Schema, path: str) -> list[tuple[str, str]]:
     """(field, message) for every value of a wrong type or outside its enumeration or minimum."""
+    schema = _KNOWN_TYPES.get(schema.get("$ref", ""), schema)
     expected = schema.get("type")
-    if "$ref" in schema or expected is None or value is None:
+    if expected is None or value is None:
         return []
     if not isinstance(value, _PYTHON_TYPES[expected]) or (expected == "integer" and isinstance(value, bool)):
         return [(path, f'Invalid value: "{_type_name(value)}": {path} in body must be of type {expected}: '
@@ -174,9 +200,9 @@ def type_errors(value: Any, schema: Schema, path: str) -> list[tuple[str, str]]:
         bound = schema["minimum"]
         return [(path, f"Invalid value: {value}: {path} in body should be greater than or equal to {bound}")]
     if isinstance(value, dict):
-        properties = schema.get("properties", {})
-        return [found for key, item in value.items() if key in properties
-                for found in type_errors(item, properties[key], f"{path}.{key}" if path else key)]
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+        return [found for key, item in value.items()
+                for found in type_errors(item, properties.get(key, others), f"{path}.{key}" if path else key)]
     if isinstance(value, list) and "items" in schema:
         return [found for index, item in enumerate(value)
                 for found in type_errors(item, schema["items"], f"{path}[{index}]")]

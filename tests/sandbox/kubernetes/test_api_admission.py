@@ -91,9 +91,30 @@ def test_a_wrong_type_in_a_custom_resource_is_named_and_unknown_fields_are_prune
     assert 'spec.suspend: Invalid value: "string": spec.suspend in body must be of type boolean' in error.message
     assert 'spec.failurePolicy.restartStrategy: Unsupported value: "Sometimes"' in error.message
 
+    wrong = make_jobset("a")
+    container = wrong["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "STEPS", "value": 5}]
+    error = refusal(lambda: store.create("jobsets", "default", wrong))
+    assert error.details["causes"][0]["field"] == (
+        "spec.replicatedJobs[0].template.spec.template.spec.containers[0].env[0].value"
+    )
+
     spec = {"cloudStorageBucketName": "b", "mountOptions": ["implicit-dirs"]}
     stored = store.create("checkpointconfigurations", None, {"metadata": {"name": "c"}, "spec": spec})
     assert stored["spec"] == {"cloudStorageBucketName": "b"}
+
+
+def test_amounts_of_resources_come_back_as_text(store: Store, make_jobset: Make, make_pod: Make) -> None:
+    jobset, pod = make_jobset("a"), make_pod("a")
+    template = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    for spec in (template["spec"], pod["spec"]):
+        spec["containers"][0]["resources"] = {"limits": {"google.com/tpu": 4}}
+    stored = store.create("jobsets", "default", jobset)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert stored["spec"]["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
+    made = store.create("pods", "default", pod)
+    assert made["spec"]["containers"][0]["resources"] == {
+        "limits": {"google.com/tpu": "4"}, "requests": {"google.com/tpu": "4"},
+    }
 
 
 def test_a_pods_priority_comes_from_its_class(store: Store, make_pod: Make) -> None:

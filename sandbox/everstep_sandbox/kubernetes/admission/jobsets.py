@@ -8,6 +8,7 @@ from typing import Any
 from everstep_sandbox.kubernetes import errors
 from everstep_sandbox.kubernetes.admission.fields import immutable, shown
 from everstep_sandbox.kubernetes.admission.names import TOO_LONG_LABEL, dns_1035_errors, label_value_errors
+from everstep_sandbox.kubernetes.admission.pod_specs import write_quantities_as_text
 from everstep_sandbox.kubernetes.errors import Cause
 from everstep_sandbox.kubernetes.objects import Object, clone
 from everstep_sandbox.kubernetes.resources import Resource
@@ -79,7 +80,9 @@ def _set_defaults(spec: dict[str, Any]) -> None:
         job = replicated.setdefault("template", {}).setdefault("spec", {})
         job.setdefault("completionMode", "Indexed")
         if job.get("template"):
-            job["template"].setdefault("spec", {}).setdefault("restartPolicy", "OnFailure")
+            pod = job["template"].setdefault("spec", {})
+            pod.setdefault("restartPolicy", "OnFailure")
+            write_quantities_as_text(pod)
     for index, rule in enumerate((spec.get("failurePolicy") or {}).get("rules") or ()):
         if not rule.get("name"):
             rule["name"] = f"failurePolicyRule{index}"

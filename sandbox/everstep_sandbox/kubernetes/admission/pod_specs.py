@@ -23,8 +23,17 @@ def set_pod_spec_defaults(spec: dict[str, Any]) -> None:
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("securityContext", {})
+    write_quantities_as_text(spec)
     for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
         _set_container_defaults(container)
+
+
+def write_quantities_as_text(spec: dict[str, Any]) -> None:
+    """Amounts of resources may be given as numbers; the API always gives them back as text."""
+    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+        for amounts in (container.get("resources") or {}).values():
+            if isinstance(amounts, dict):
+                amounts.update({name: str(amount) for name, amount in amounts.items()})
 
 
 def _set_container_defaults(container: dict[str, Any]) -> None:

@@ -37,6 +37,8 @@ class LogReader:
         if pod is None:
             raise errors.not_found(call.resource, call.name or "")
         container = _container(pod, call.query.get("container"))
+        if call.flag("previous"):
+            raise errors.bad_request(f'previous terminated container "{container}" in pod "{call.name}" not found')
         follow = call.flag("follow")
         path = self._path(pod, container)
         if path is None or not path.exists():
