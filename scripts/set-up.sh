@@ -44,7 +44,9 @@ find_uv() {
 python=$(find_python)
 uv=$(find_uv "$python")
 say "set-up: $("$python" --version), $("$uv" --version | cut -d' ' -f1-2); installing what uv.lock names into .venv"
-UV_PYTHON_DOWNLOADS=never "$uv" sync --frozen --python "$python" "$@"
+# An environment that is there stays on its own Python: another path to the same one would make uv begin anew.
+[ ! -x .venv/bin/python ] || python=$PWD/.venv/bin/python
+UV_PYTHON_DOWNLOADS=never "$uv" sync --frozen --python "$python" "$@" 2> >(grep -v '^ [+~-] ' >&2)
 mkdir -p build
 touch build/.set-up
 say "set-up: ready"
