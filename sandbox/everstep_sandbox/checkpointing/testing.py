@@ -104,6 +104,10 @@ class StandaloneNodes:
         for process in stopped:
             process.wait()
 
+    def wait_for_driver(self, node: str) -> int:
+        """The exit code of a driver that ends by itself. Raises subprocess.TimeoutExpired when it does not."""
+        return self._drivers[node].wait(_START_SECONDS)
+
     def launch(
         self,
         jobset: str,

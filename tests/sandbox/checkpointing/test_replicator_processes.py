@@ -253,6 +253,16 @@ def test_a_failed_upload_is_reported_and_leaves_the_backup_incomplete(
         requests.delete(f"{bucket.url}/_sandbox/faults", timeout=10)
 
 
+def test_the_driver_fails_when_its_replicator_has_been_restarted_ten_times(bucket: JobBackups, tmp_path: Path) -> None:
+    with StandaloneNodes(tmp_path / "one", bucket.url, bucket.name, 1) as nodes:
+        disk = nodes.ram_disk("node-0")
+        for _ in range(11):
+            (disk / "replicator.yaml").touch()
+            wait_in(disk, lambda found: not (found / "replicator.yaml").exists())
+        assert nodes.wait_for_driver("node-0") == 1
+        assert "in-place restarts so far: 10" in nodes.log("node-0").read_text()
+
+
 def test_nothing_is_left_when_the_nodes_stop(bucket: JobBackups, tmp_path: Path) -> None:
     directory = tmp_path / "other"
     with StandaloneNodes(directory, bucket.url, bucket.name, 2) as nodes:
