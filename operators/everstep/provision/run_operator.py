@@ -66,7 +66,7 @@ class RunOperator(BaseOperator):
 
     def spec(self) -> TrainingSpec:
         """Return the run's spec. A spec that is wrong fails the task for good, with all findings."""
-        beside = getattr(getattr(self, "dag", None), "fileloc", None)
+        beside = self.dag.fileloc if self.has_dag() else None
         return self.told(lambda: load_spec(self.run, self.overrides, beside=beside))
 
     def told(self, act: Callable[[], Value]) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -151,13 +152,7 @@ class Follower:
         except RemoteError as failure:
             self.log.info("Progress can't be read: %s", failure.message)
             return
-        status = records.get("status.json") or {}
-        if status.get("launch") != self.launch or status.get("step") is None:
-            return
-        final = f" of {status['final_step']}" if status.get("final_step") else ""
-        told = f"{status.get('phase', 'training')}, step {status['step']}{final}"
-        if isinstance(status.get("loss"), float):
-            told += f", loss {status['loss']:.4f}"
+        told = describe_status(records.get("status.json"), self.launch)
         if told != self._told_progress:
             self._told_progress = told
             self.log.info("%s: %s", self.run, told)
@@ -174,6 +169,18 @@ class Follower:
             self.log.info("Pods can't be read: %s", failure.message)
             return []
         return [pod_states.of_pod(pod) for pod in pods]
+
+
+def describe_status(status: Mapping[str, Any] | None, launch: int) -> str:
+    """Return what status.json says of a launch, in words."""
+    if status is None or status.get("launch") != launch:
+        return "no report of this launch yet"
+    told = str(status.get("phase", "training"))
+    if status.get("step") is not None:
+        told += f", step {status['step']}" + (f" of {status['final_step']}" if status.get("final_step") else "")
+    if isinstance(status.get("loss"), float):
+        told += f", loss {status['loss']:.4f}"
+    return told
 
 
 def _event(kind: WaitEnd, message: str) -> dict[str, Any]:
