@@ -88,6 +88,11 @@ class Hub:
         """Wait until all other processes have closed their connections after the end."""
         return self._closed.wait(timeout)
 
+    def stop(self) -> None:
+        """Close everything at once, as the end of the process does."""
+        self._closed.set()
+        self._thread.join()
+
     def _serve(self) -> None:
         last_sent = time.monotonic()
         while not self._closed.is_set():
@@ -103,6 +108,8 @@ class Hub:
             for peer in list(self._peers.values()):
                 if now - peer.heard > SILENCE_SECONDS:
                     self._drop(peer, f"silent for {SILENCE_SECONDS:g} s")
+        for connection in (*self._peers, self._server):
+            connection.close()
 
     def _accept(self) -> None:
         connection, _ = self._server.accept()
