@@ -218,8 +218,7 @@ def namespace(cluster: LiveCluster) -> Iterator[Namespace]:
     made = Namespace(cluster)
     yield made
     cluster.request("DELETE", f"/api/v1/namespaces/{made.name}", {"propagationPolicy": "Foreground"})
-    for pod in made.list("pods"):
-        made.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)
+    cluster.request("DELETE", made.path("pods"), {"gracePeriodSeconds": 0})
 
 
 @pytest.fixture

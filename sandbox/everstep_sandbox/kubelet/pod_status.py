@@ -106,6 +106,9 @@ def phase(pod: Object, init: Mapping[str, ContainerState], main: Mapping[str, Co
         if state.exit_code is None:
             return "Failed" if ended else "Pending"
     codes = [state.exit_code for state in main.values()]
+    if any(state.is_running for state in init.values()) and any(code is not None for code in codes):
+        # A sidecar that is still to be stopped keeps its pod from ending.
+        return "Running"
     if all(code is not None for code in codes):
         if ended or policy == "Never" or (policy == "OnFailure" and not any(codes)):
             return "Failed" if any(codes) else "Succeeded"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_sandbox import nodes
+from everstep_sandbox.kubelet.process import kill_marked
 from everstep_sandbox.stack import furnish, parts, record, sweep
 from everstep_sandbox.stack.parts import Part, PartError
 
@@ -101,6 +102,9 @@ class Supervisor:
         for part in self._parts.values():
             if part.process.returncode is None and not part.is_alive():
                 logger.warning("%s has ended with exit code %s", part.name, part.process.returncode)
+                if part.name == "kubelet":
+                    # Containers end with their kubelet; what they had started is ended here.
+                    kill_marked(f"{self._directory}|")
 
     def _ensure(self, name: str, module: str, port_file: Path | None, *arguments: str) -> Part:
         part = self._parts.get(name)
