@@ -75,6 +75,10 @@ def conflict(resource: Resource, name: str, why: str | None = None) -> ApiError:
     return ApiError(409, "Conflict", message, _about(resource, name))
 
 
+def failed_precondition(what: str, wanted: Any, found: str) -> str:
+    return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+
+
 def forbidden(resource: Resource, name: str, why: str) -> ApiError:
     message = f'{resource.qualified} "{name}" is forbidden: {why}'
     return ApiError(403, "Forbidden", message, _about(resource, name))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-from typing import Any
 
 from everstep_sandbox.kubernetes.errors import ApiError
+from everstep_sandbox.kubernetes.object_rules import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation
 from everstep_sandbox.kubernetes.objects import Object, clone, now, parse_timestamp
-from everstep_sandbox.kubernetes.resources import BY_PLURAL
-from everstep_sandbox.kubernetes.store import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, Store
+from everstep_sandbox.kubernetes.resources import BY_PLURAL, of_kind
+from everstep_sandbox.kubernetes.store import Store
 
 _AGENT = "generic-garbage-collector"
 _EVENT_LIFETIME = datetime.timedelta(hours=1)
@@ -83,13 +83,13 @@ class _Collector:
         for owner in meta.get("ownerReferences") or ():
             dependents = self._dependents.get(owner["uid"], {})
             dependents.pop(meta["uid"], None)
-            resource = _plural_of(owner)
+            resource = of_kind(owner["apiVersion"], owner["kind"])
             if resource is None:
                 continue
-            namespace = meta.get("namespace") if BY_PLURAL[resource].namespaced else None
-            found = self._store.peek(resource, namespace, owner["name"])
+            namespace = meta.get("namespace") if resource.namespaced else None
+            found = self._store.peek(resource.plural, namespace, owner["name"])
             if found is not None and found["metadata"]["uid"] == owner["uid"]:
-                self.look_at(resource, found)
+                self.look_at(resource.plural, found)
 
     def owner_is_gone(self, plural: str, obj: Object) -> None:
         """Deletes in the background what the removed object alone owned; empties a removed namespace."""
@@ -156,12 +156,4 @@ def _blocks(dependent: Object, owner: Object) -> bool:
     return any(
         reference["uid"] == owner["metadata"]["uid"] and reference.get("blockOwnerDeletion")
         for reference in dependent["metadata"].get("ownerReferences") or ()
-    )
-
-
-def _plural_of(owner: dict[str, Any]) -> str | None:
-    return next(
-        (resource.plural for resource in BY_PLURAL.values()
-         if resource.kind == owner["kind"] and resource.api_version == owner["apiVersion"]),
-        None,
     )

@@ -8,7 +8,6 @@ are shared and must not be changed (clone them first).
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -16,13 +15,13 @@ from typing import Any, Literal, Protocol
 from everstep_sandbox.kubernetes import errors, patches
 from everstep_sandbox.kubernetes.history import Change, ChangeType, History, Subscription
 from everstep_sandbox.kubernetes.journal import Journal
+from everstep_sandbox.kubernetes.object_rules import Propagation, for_update, grace_seconds, mark_deleted
 from everstep_sandbox.kubernetes.objects import (
     Object,
     clone,
     generated_name,
     metadata,
     new_uid,
-    now,
     set_condition,
     timestamp,
 )
@@ -30,17 +29,6 @@ from everstep_sandbox.kubernetes.resources import BY_PLURAL, Resource
 from everstep_sandbox.kubernetes.selectors import Predicate, label_predicate
 
 PatchKind = Literal["merge", "json", "strategic"]
-Propagation = Literal["Background", "Foreground", "Orphan"]
-Operation = Literal["create", "update", "delete"]
-
-FOREGROUND_FINALIZER = "foregroundDeletion"
-ORPHAN_FINALIZER = "orphan"
-
-# Fields of the metadata that only the store sets.
-_SYSTEM_METADATA = (
-    "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "namespace",
-    "resourceVersion", "generateName",
-)
 
 
 class AdmissionHook(Protocol):
@@ -181,8 +169,8 @@ class Store:
         if given.get("resourceVersion") not in (None, "", old["metadata"]["resourceVersion"]):
             raise errors.conflict(info, name)
         if given.get("uid") not in (None, "", old["metadata"]["uid"]):
-            raise errors.conflict(info, name, _failed_precondition("UID", given["uid"], old["metadata"]["uid"]))
-        new = _for_update(info, old, obj, subresource)
+            raise errors.conflict(info, name, errors.failed_precondition("UID", given["uid"], old["metadata"]["uid"]))
+        new = for_update(info, old, obj, subresource)
         self._admit(info, new, old, subresource)
         if new == old:
             return clone(old)
@@ -256,12 +244,12 @@ class Store:
         if old is None:
             raise errors.not_found(info, name)
         if uid not in (None, old["metadata"]["uid"]):
-            raise errors.conflict(info, name, _failed_precondition("UID", uid, old["metadata"]["uid"]))
+            raise errors.conflict(info, name, errors.failed_precondition("UID", uid, old["metadata"]["uid"]))
         if resource_version not in (None, old["metadata"]["resourceVersion"]):
             found = old["metadata"]["resourceVersion"]
-            raise errors.conflict(info, name, _failed_precondition("ResourceVersion", resource_version, found))
+            raise errors.conflict(info, name, errors.failed_precondition("ResourceVersion", resource_version, found))
         new = clone(old)
-        _mark_deleted(info, new, _grace_seconds(info, old, grace_period_seconds), propagation)
+        mark_deleted(new, grace_seconds(info, old, grace_period_seconds), propagation)
         if new == old:
             return clone(old)
         if dry_run:
@@ -341,81 +329,6 @@ _PATCHERS: dict[str, Callable[[Object, Any], Any]] = {
 }
 
 
-def _failed_precondition(what: str, wanted: Any, found: str) -> str:
-    return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
-
-
 def _key(info: Resource, obj: Object) -> tuple[str, str]:
     meta = obj["metadata"]
     return (meta.get("namespace", "") if info.namespaced else "", meta["name"])
-
-
-def _for_update(info: Resource, old: Object, given: Object, subresource: str | None) -> Object:
-    """The object that an update asks for, with what it may not touch taken from the stored one."""
-    if subresource == "status":
-        new = clone(old)
-        if "status" in given:
-            new["status"] = clone(given["status"])
-        else:
-            new.pop("status", None)
-        return new
-    new = clone(given)
-    new["apiVersion"], new["kind"] = info.api_version, info.kind
-    for field in _SYSTEM_METADATA:
-        if field in old["metadata"]:
-            new["metadata"][field] = old["metadata"][field]
-        else:
-            new["metadata"].pop(field, None)
-    if old["metadata"].get("deletionTimestamp"):
-        _keep_known_finalizers(new["metadata"], old["metadata"])
-    if info.has_status:
-        new.pop("status", None)
-        if "status" in old:
-            new["status"] = clone(old["status"])
-    return new
-
-
-def _keep_known_finalizers(new: dict[str, Any], old: dict[str, Any]) -> None:
-    """No finalizer can be added to an object that is being deleted."""
-    known = old.get("finalizers") or []
-    kept = [finalizer for finalizer in new.get("finalizers") or [] if finalizer in known]
-    if kept:
-        new["finalizers"] = kept
-    else:
-        new.pop("finalizers", None)
-
-
-def _grace_seconds(info: Resource, obj: Object, asked: float | None) -> float:
-    """Only pods that a kubelet may still be running get a grace period."""
-    if info.plural != "pods" or not obj["spec"].get("nodeName"):
-        return 0
-    if obj.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-        return 0
-    if asked is not None:
-        return asked
-    return float(obj["spec"].get("terminationGracePeriodSeconds", 30))
-
-
-def _mark_deleted(info: Resource, obj: Object, grace: float, propagation: Propagation | None) -> None:
-    meta = obj["metadata"]
-    if propagation is not None:
-        finalizers = [f for f in meta.get("finalizers") or () if f not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
-        if propagation == "Foreground":
-            finalizers.append(FOREGROUND_FINALIZER)
-        elif propagation == "Orphan":
-            finalizers.append(ORPHAN_FINALIZER)
-        if finalizers:
-            meta["finalizers"] = finalizers
-        else:
-            meta.pop("finalizers", None)
-    if meta.get("deletionTimestamp"):
-        # A later delete can shorten the wait, never lengthen it.
-        if grace >= meta.get("deletionGracePeriodSeconds", 0):
-            return
-        meta["deletionGracePeriodSeconds"] = int(grace)
-        meta["deletionTimestamp"] = timestamp()
-        return
-    meta["deletionTimestamp"] = timestamp(now() + datetime.timedelta(seconds=grace))
-    meta["deletionGracePeriodSeconds"] = int(grace)
-    if "generation" in meta:
-        meta["generation"] += 1

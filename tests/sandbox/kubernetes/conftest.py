@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +67,21 @@ class ServerProcess:
     @property
     def token(self) -> str:
         return str(yaml.safe_load(self.kubeconfig.read_text())["users"][0]["user"]["token"])
+
+    def request(self, path: str, *, method: str = "GET", body: Any = None, **headers: str) -> tuple[int, Any, Any]:
+        """(status, decoded body, headers) of one plain request; `_` in a header's name stands for `-`."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, data, method=method, headers={
+            "Content-Type": "application/json", **{key.replace("_", "-"): value for key, value in headers.items()}
+        })
+        try:
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return response.status, json.loads(response.read()), response.headers
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read()), error.headers
+
+    def ask_fault(self, **asked: Any) -> Any:
+        return self.request("/_sandbox/faults", method="POST", body=asked)[1]
 
     def api_client(self) -> client.ApiClient:
         return config.new_client_from_config(str(self.kubeconfig))
@@ -130,3 +148,26 @@ def jobset(name: str, **spec: Any) -> dict[str, Any]:
 def make_jobset() -> Callable[..., dict[str, Any]]:
     """Builds a valid JobSet of 2 slices x 2 nodes; keyword arguments go to its spec."""
     return jobset
+
+
+@pytest.fixture(scope="module")
+def core(api_server: ServerProcess) -> client.CoreV1Api:
+    return client.CoreV1Api(api_server.api_client())
+
+
+@pytest.fixture
+def namespace(core: client.CoreV1Api) -> Iterator[str]:
+    """A namespace of the test's own on the module's server."""
+    created = core.create_namespace({"metadata": {"generateName": "test-"}})
+    yield created.metadata.name
+    core.delete_namespace(created.metadata.name)
+
+
+def config_map(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}}
+
+
+@pytest.fixture
+def make_config_map() -> Callable[..., dict[str, Any]]:
+    """Builds a ConfigMap without data; keyword arguments are labels."""
+    return config_map

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from everstep_sandbox.kubernetes.http.tables import human_duration, pod_status, table
+from everstep_sandbox.kubernetes.http.cells import human_duration, pod_status
+from everstep_sandbox.kubernetes.http.tables import table
 from everstep_sandbox.kubernetes.resources import BY_PLURAL
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from typing import Any
 
 from everstep_sandbox.kubernetes.custom_schemas import Schema
-from everstep_sandbox.kubernetes.http import schemas as schema_source
+from everstep_sandbox.kubernetes.http.schemas import closure, schema
 from everstep_sandbox.kubernetes.resources import RESOURCES, Resource, group_versions
 
 _INFO = {"title": "Kubernetes", "version": "v1.34.1-everstep-sandbox"}
@@ -23,7 +24,8 @@ def v3_index() -> dict[str, Any]:
     }}
 
 
-async def v3_document(path: str) -> dict[str, Any] | None:
+@cache
+def v3_document(path: str) -> dict[str, Any] | None:
     """The document of `api/v1` or `apis/<group>/<version>`, or None."""
     wanted = next((found for found in group_versions() if _path(*found) == path), None)
     if wanted is None:
@@ -33,10 +35,11 @@ async def v3_document(path: str) -> dict[str, Any] | None:
     for resource in resources:
         paths.update(_v3_paths(resource))
     return {"openapi": "3.0.0", "info": _INFO, "paths": paths,
-            "components": {"schemas": await _definitions(resources, "#/components/schemas/")}}
+            "components": {"schemas": _definitions(resources, "#/components/schemas/")}}
 
 
-async def v2_document() -> dict[str, Any]:
+@lru_cache(maxsize=1)
+def v2_document() -> dict[str, Any]:
     """/openapi/v2: definitions of all kinds, and the paths that take patches."""
     resources = [resource for resource in RESOURCES if not resource.create_only]
     paths: dict[str, Any] = {}
@@ -44,7 +47,7 @@ async def v2_document() -> dict[str, Any]:
         parameters = [{"name": name, "in": "query", "type": "string"} for name in _QUERY]
         paths[_object_path(resource)] = {"patch": {**_operation(resource), "parameters": parameters}}
     return {"swagger": "2.0", "info": _INFO, "paths": paths,
-            "definitions": await _definitions(resources, "#/definitions/")}
+            "definitions": _definitions(resources, "#/definitions/")}
 
 
 def _object_path(resource: Resource) -> str:
@@ -73,22 +76,21 @@ def _v3_paths(resource: Resource) -> dict[str, Any]:
     return {path: {"patch": patch}, path.removesuffix("/{name}"): {"get": listing}}
 
 
-async def _definitions(resources: list[Resource], prefix: str) -> dict[str, Any]:
-    schemas = await schema_source.load()
-    names = schema_source.closure(schemas, [resource.plural for resource in resources])
-    definitions = {name: _with_prefix(schemas[name], prefix) for name in sorted(names)}
+def _definitions(resources: list[Resource], prefix: str) -> dict[str, Any]:
+    names = closure([resource.plural for resource in resources])
+    definitions = {name: _with_prefix(schema(name), prefix) for name in sorted(names)}
     for resource in resources:
         own: Schema = {**definitions[resource.plural], "x-kubernetes-group-version-kind": [_kind_of(resource)]}
         definitions[resource.plural] = own
     return definitions
 
 
-def _with_prefix(schema: Any, prefix: str) -> Any:
-    if isinstance(schema, dict):
+def _with_prefix(part: Any, prefix: str) -> Any:
+    if isinstance(part, dict):
         return {
             key: prefix + value if key == "$ref" and isinstance(value, str) else _with_prefix(value, prefix)
-            for key, value in schema.items()
+            for key, value in part.items()
         }
-    if isinstance(schema, list):
-        return [_with_prefix(item, prefix) for item in schema]
-    return schema
+    if isinstance(part, list):
+        return [_with_prefix(item, prefix) for item in part]
+    return part

@@ -1,20 +1,22 @@
 """Schemas of all kinds: for OpenAPI (kubectl's validation and explain) and for strict field validation.
 
-Built-in types are read from the official Python client's models, which carry the API's own field names, types and
-descriptions; importing them takes a second or two, so they are loaded once, in a thread, when first needed.
+Built-in types come from the official Python client's models, which carry the API's own field names, types and
+descriptions. Their source is read, one model at a time and when needed: importing the client takes seconds.
 """
 
 from __future__ import annotations
 
-import asyncio
+import ast
+import importlib.util
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 from everstep_sandbox.kubernetes import errors
 from everstep_sandbox.kubernetes.custom_schemas import CUSTOM_SCHEMAS, Schema
 from everstep_sandbox.kubernetes.objects import Object
-from everstep_sandbox.kubernetes.resources import RESOURCES, Resource
+from everstep_sandbox.kubernetes.resources import BY_PLURAL, Resource
 
 _SCALARS: dict[str, Schema] = {
     "str": {"type": "string"},
@@ -27,72 +29,72 @@ _SCALARS: dict[str, Schema] = {
 }
 _LIST = re.compile(r"^list\[(.+)\]$")
 _MAP = re.compile(r"^dict[\[(]str, (.+)[\])]$")
+_IMPORTED_MODEL = re.compile(r"^from kubernetes\.client\.models\.(\w+) import (\w+)", re.MULTILINE)
+# A property of a model: its name, and between the generator's first line and `:return:` the field's description.
+_GETTER = re.compile(r"    def (\w+)\(self\):\n +\"\"\"Gets the [^\n]*\n(.*?):return:", re.DOTALL)
 # Types of the API that the client's models name otherwise.
 _MODEL_NAMES = {"Event": "CoreV1Event", "Endpoints": "V1Endpoints"}
 
 
-async def load() -> dict[str, Schema]:
-    """All schemas by name: a resource's plural for a kind, the model's name for a part of it."""
-    return await asyncio.to_thread(_load)
+@cache
+def schema(name: str) -> Schema:
+    """The schema of a resource's plural, or of a model of the client such as V1PodSpec."""
+    resource = BY_PLURAL.get(name)
+    if resource is None:
+        return _read_model(name)
+    if resource.custom:
+        return CUSTOM_SCHEMAS[name]
+    return schema(_MODEL_NAMES.get(resource.kind, f"V1{resource.kind}"))
 
 
 @lru_cache(maxsize=1)
-def _load() -> dict[str, Schema]:
-    from kubernetes.client import models
-
-    found: dict[str, Schema] = {}
-
-    def add(model_name: str) -> None:
-        if model_name in found:
-            return
-        model = getattr(models, model_name)
-        schema: Schema = {"type": "object", "properties": {}}
-        found[model_name] = schema
-        for attribute, type_name in model.openapi_types.items():
-            description = _description(getattr(model, attribute).fget.__doc__ or "")
-            property_schema = of_type(type_name)
-            if "$ref" in property_schema:
-                property_schema = {"allOf": [property_schema]}
-            schema["properties"][model.attribute_map[attribute]] = {**property_schema, "description": description}
-
-    def of_type(type_name: str) -> Schema:
-        if type_name in _SCALARS:
-            return dict(_SCALARS[type_name])
-        if match := _LIST.match(type_name):
-            return {"type": "array", "items": of_type(match[1])}
-        if match := _MAP.match(type_name):
-            return {"type": "object", "additionalProperties": of_type(match[1])}
-        add(type_name)
-        return {"$ref": type_name}
-
-    for resource in RESOURCES:
-        if resource.custom:
-            found[resource.plural] = CUSTOM_SCHEMAS[resource.plural]
-            for name in _references(CUSTOM_SCHEMAS[resource.plural]):
-                add(name)
-        else:
-            model_name = _MODEL_NAMES.get(resource.kind, f"V1{resource.kind}")
-            add(model_name)
-            found[resource.plural] = found[model_name]
-    return found
+def _model_files() -> dict[str, Path]:
+    """Where each model's source is, by the model's name."""
+    package = importlib.util.find_spec("kubernetes")
+    if package is None or not package.submodule_search_locations:
+        raise RuntimeError("The package `kubernetes` is missing; install everstep[sandbox].")
+    folder = Path(package.submodule_search_locations[0]) / "client" / "models"
+    index = (folder / "__init__.py").read_text(encoding="utf-8")
+    return {model: folder / f"{module}.py" for module, model in _IMPORTED_MODEL.findall(index)}
 
 
-def _description(docstring: str) -> str:
-    """The field's own sentence: what lies between the generator's first line and its :return:."""
-    body = docstring.partition(":return:")[0].replace("# noqa: E501", "")
-    return " ".join(body.partition("\n")[2].split())
+def _read_model(name: str) -> Schema:
+    source = _model_files()[name].read_text(encoding="utf-8")
+    types, field_names = (
+        ast.literal_eval(found[1]) if (found := re.search(rf"    {table} = (\{{.*?\}})\n", source, re.DOTALL)) else {}
+        for table in ("openapi_types", "attribute_map")
+    )
+    descriptions = {attribute: " ".join(text.replace("# noqa: E501", "").split())
+                    for attribute, text in _GETTER.findall(source)}
+    properties: dict[str, Schema] = {}
+    for attribute, type_name in types.items():
+        of_field = _of_type(type_name)
+        # Beside a $ref nothing else may stand.
+        of_field = {"allOf": [of_field]} if "$ref" in of_field else of_field
+        properties[field_names[attribute]] = {**of_field, "description": descriptions.get(attribute, "")}
+    return {"type": "object", "properties": properties}
 
 
-def _references(schema: Any) -> set[str]:
-    if isinstance(schema, dict):
-        own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()
-        return own.union(*(_references(item) for item in schema.values()))
-    if isinstance(schema, list):
-        return set().union(*(_references(item) for item in schema))
+def _of_type(type_name: str) -> Schema:
+    if type_name in _SCALARS:
+        return dict(_SCALARS[type_name])
+    if match := _LIST.match(type_name):
+        return {"type": "array", "items": _of_type(match[1])}
+    if match := _MAP.match(type_name):
+        return {"type": "object", "additionalProperties": _of_type(match[1])}
+    return {"$ref": type_name}
+
+
+def _references(part: Any) -> set[str]:
+    if isinstance(part, dict):
+        own = {part["$ref"]} if isinstance(part.get("$ref"), str) else set()
+        return own.union(*(_references(item) for item in part.values()))
+    if isinstance(part, list):
+        return set().union(*(_references(item) for item in part))
     return set()
 
 
-def closure(schemas: dict[str, Schema], names: list[str]) -> set[str]:
+def closure(names: list[str]) -> set[str]:
     """The names and everything that they refer to."""
     reached: set[str] = set()
     waiting = list(names)
@@ -100,16 +102,15 @@ def closure(schemas: dict[str, Schema], names: list[str]) -> set[str]:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting.extend(_references(schemas[name]))
+            waiting.extend(_references(schema(name)))
     return reached
 
 
-async def check_fields(resource: Resource, obj: Object) -> None:
+def check_fields(resource: Resource, obj: Object) -> None:
     """Strict field validation: raises ApiError 400 that names every unknown field."""
     if resource.create_only:
         return
-    schemas = await load()
-    unknown = _unknown_fields(obj, schemas[resource.plural], "", schemas)
+    unknown = _unknown_fields(obj, schema(resource.plural), "")
     if unknown:
         listed = ", ".join(f'unknown field "{field}"' for field in unknown)
         raise errors.bad_request(
@@ -118,26 +119,26 @@ async def check_fields(resource: Resource, obj: Object) -> None:
         )
 
 
-def _unknown_fields(value: Any, schema: Schema, path: str, schemas: dict[str, Schema]) -> list[str]:
-    if "allOf" in schema:
-        schema = schema["allOf"][0]
-    if "$ref" in schema:
-        schema = schemas[schema["$ref"]]
-    if isinstance(value, list) and "items" in schema:
+def _unknown_fields(value: Any, expected: Schema, path: str) -> list[str]:
+    if "allOf" in expected:
+        expected = expected["allOf"][0]
+    if "$ref" in expected:
+        expected = schema(expected["$ref"])
+    if isinstance(value, list) and "items" in expected:
         return [field for index, item in enumerate(value)
-                for field in _unknown_fields(item, schema["items"], f"{path}[{index}]", schemas)]
+                for field in _unknown_fields(item, expected["items"], f"{path}[{index}]")]
     if not isinstance(value, dict):
         return []
-    if "additionalProperties" in schema:
+    if "additionalProperties" in expected:
         return [field for key, item in value.items()
-                for field in _unknown_fields(item, schema["additionalProperties"], f"{path}.{key}", schemas)]
-    if "properties" not in schema:
+                for field in _unknown_fields(item, expected["additionalProperties"], f"{path}.{key}")]
+    if "properties" not in expected:
         return []
     found: list[str] = []
     for key, item in value.items():
         field = f"{path}.{key}" if path else key
-        if key in schema["properties"]:
-            found += _unknown_fields(item, schema["properties"][key], field, schemas)
+        if key in expected["properties"]:
+            found += _unknown_fields(item, expected["properties"][key], field)
         else:
             found.append(field)
     return found

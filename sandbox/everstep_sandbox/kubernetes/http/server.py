@@ -97,11 +97,11 @@ class ApiServer:
         if parts == ["apis"]:
             return discovery.groups()
         if parts == ["openapi", "v2"]:
-            return await openapi.v2_document()
+            return await asyncio.to_thread(openapi.v2_document)
         if parts == ["openapi", "v3"]:
             return openapi.v3_index()
         if parts[:2] == ["openapi", "v3"]:
-            return await openapi.v3_document("/".join(parts[2:]))
+            return await asyncio.to_thread(openapi.v3_document, "/".join(parts[2:]))
         if parts[0] == "api" and len(parts) == 2:
             return discovery.resource_list("", parts[1])
         if parts[0] == "apis" and len(parts) == 2:

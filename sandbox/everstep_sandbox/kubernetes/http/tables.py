@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from everstep_sandbox.kubernetes.objects import Object, now, parse_timestamp
+from everstep_sandbox.kubernetes.http import cells
+from everstep_sandbox.kubernetes.objects import Object
 from everstep_sandbox.kubernetes.resources import Resource
-
-_NONE = "<none>"
-_UNKNOWN = "<unknown>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,293 +50,99 @@ def _row_object(obj: Object, include: str | None) -> Object | None:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
-def human_duration(seconds: float) -> str:
-    """kubectl's short form of a duration: 95s, 5m30s, 42m, 3h5m, 30h, 3d4h, 20d, 2y30d."""
-    total = int(seconds)
-    if total < 0:
-        return "0s" if total > -2 else "<invalid>"
-    minutes, hours, days = total // 60, total // 3600, total // 86400
-    if total < 120:
-        return f"{total}s"
-    if minutes < 10:
-        return _two(minutes, "m", total % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 192:
-        return _two(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    return _two(days // 365, "y", days % 365, "d")
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
-
-
-def _since(text: str | None) -> str:
-    if not text:
-        return _UNKNOWN
-    return human_duration((now() - parse_timestamp(text)).total_seconds())
-
-
-def _name(obj: Object) -> str:
-    return str(obj["metadata"]["name"])
-
-
-def _age(obj: Object) -> str:
-    return _since(obj["metadata"].get("creationTimestamp"))
-
-
-def _at(*path: str, default: Any = _NONE) -> Callable[[Object], Any]:
-    """A cell that shows the value at a path."""
-
-    def cell(obj: Object) -> Any:
-        found: Any = obj
-        for step in path:
-            found = found.get(step) if isinstance(found, dict) else None
-        return default if found is None or found == "" else found
-
-    return cell
-
-
-def _condition(obj: Object, kind: str) -> dict[str, Any] | None:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((condition for condition in conditions if condition.get("type") == kind), None)
-
-
-def _condition_is_true(obj: Object, kind: str) -> bool:
-    return (_condition(obj, kind) or {}).get("status") == "True"
-
-
-def _pod_ready(pod: Object) -> str:
-    statuses = pod.get("status", {}).get("containerStatuses") or ()
-    ready = sum(1 for status in statuses if status.get("ready") and "running" in (status.get("state") or {}))
-    sidecars = [c["name"] for c in pod["spec"].get("initContainers") or () if c.get("restartPolicy") == "Always"]
-    for status in pod.get("status", {}).get("initContainerStatuses") or ():
-        ready += status["name"] in sidecars and bool(status.get("ready"))
-    return f"{ready}/{len(pod['spec'].get('containers') or ()) + len(sidecars)}"
-
-
-def pod_status(pod: Object) -> str:
-    """The word that kubectl shows for a pod: the most telling of its phase, reasons and container states."""
-    status = pod.get("status") or {}
-    reason = status.get("reason") or status.get("phase") or "Unknown"
-    initializing = _init_reason(pod)
-    if initializing:
-        reason = initializing
-    else:
-        for container in reversed(status.get("containerStatuses") or ()):
-            reason = _container_reason(container) or reason
-        if reason == "Completed" and any(
-            "running" in (container.get("state") or {}) for container in status.get("containerStatuses") or ()
-        ):
-            reason = "Running" if _condition_is_true(pod, "Ready") else "NotReady"
-    if pod["metadata"].get("deletionTimestamp"):
-        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
-    return str(reason)
-
-
-def _container_reason(container: dict[str, Any]) -> str | None:
-    state = container.get("state") or {}
-    if waiting := state.get("waiting"):
-        return str(waiting["reason"]) if waiting.get("reason") else None
-    if terminated := state.get("terminated"):
-        if terminated.get("reason"):
-            return str(terminated["reason"])
-        if terminated.get("signal"):
-            return f"Signal:{terminated['signal']}"
-        return f"ExitCode:{terminated.get('exitCode', 0)}"
-    return None
-
-
-def _init_reason(pod: Object) -> str | None:
-    """`Init:1/2` and the like while init containers hold the pod back; None once they don't."""
-    specs = pod["spec"].get("initContainers") or []
-    sidecars = {container["name"] for container in specs if container.get("restartPolicy") == "Always"}
-    for index, container in enumerate((pod.get("status") or {}).get("initContainerStatuses") or ()):
-        state = container.get("state") or {}
-        terminated = state.get("terminated")
-        if terminated and terminated.get("exitCode") == 0:
-            continue
-        if container["name"] in sidecars and container.get("started"):
-            continue
-        if terminated:
-            return f"Init:{_container_reason(container)}"
-        waiting = (state.get("waiting") or {}).get("reason")
-        if waiting and waiting != "PodInitializing":
-            return f"Init:{waiting}"
-        return f"Init:{index}/{len(specs)}"
-    return None
-
-
-def _pod_restarts(pod: Object) -> str:
-    return str(sum(s.get("restartCount", 0) for s in pod.get("status", {}).get("containerStatuses") or ()))
-
-
-def _node_status(node: Object) -> str:
-    ready = _condition(node, "Ready")
-    words = ["Ready" if ready and ready.get("status") == "True" else "NotReady" if ready else "Unknown"]
-    if node.get("spec", {}).get("unschedulable"):
-        words.append("SchedulingDisabled")
-    return ",".join(words)
-
-
-def _node_address(kind: str) -> Callable[[Object], str]:
-    def cell(node: Object) -> str:
-        addresses = node.get("status", {}).get("addresses") or ()
-        return next((str(item["address"]) for item in addresses if item.get("type") == kind), _NONE)
-
-    return cell
-
-
-def _job_status(job: Object) -> str:
-    if _condition_is_true(job, "Complete"):
-        return "Complete"
-    if _condition_is_true(job, "Failed"):
-        return "Failed"
-    if job["metadata"].get("deletionTimestamp"):
-        return "Terminating"
-    if _condition_is_true(job, "Suspended"):
-        return "Suspended"
-    return "FailureTarget" if _condition_is_true(job, "FailureTarget") else "Running"
-
-
-def _job_completions(job: Object) -> str:
-    wanted = job["spec"].get("completions")
-    if wanted is None:
-        wanted = f"1 of {job['spec'].get('parallelism', 1)}"
-    return f"{job.get('status', {}).get('succeeded', 0)}/{wanted}"
-
-
-def _job_duration(job: Object) -> str:
-    status = job.get("status") or {}
-    if not status.get("startTime"):
-        return ""
-    end = parse_timestamp(status["completionTime"]) if status.get("completionTime") else now()
-    return human_duration((end - parse_timestamp(status["startTime"])).total_seconds())
-
-
-def _event_last_seen(event: Object) -> str:
-    series = event.get("series") or {}
-    return _since(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime"))
-
-
-def _event_object(event: Object) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
-
-
-def _completed(jobset: Object) -> str:
-    return str((_condition(jobset, "Completed") or {}).get("status", ""))
-
-
-def _pairs(*path: str) -> Callable[[Object], str]:
-    read = _at(*path, default=None)
-
-    def cell(obj: Object) -> str:
-        found = read(obj)
-        return ",".join(f"{key}={value}" for key, value in sorted(found.items())) if found else _NONE
-
-    return cell
-
-
-def _ports(service: Object) -> str:
-    ports = service.get("spec", {}).get("ports") or ()
-    return ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in ports) or _NONE
-
-
-_NAME = Column("Name", _name)
-_AGE = Column("Age", _age)
+_NAME = Column("Name", cells.name)
+_AGE = Column("Age", cells.age)
 _DEFAULT = (_NAME, _AGE)
 
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "pods": (
         _NAME,
-        Column("Ready", _pod_ready),
-        Column("Status", pod_status),
-        Column("Restarts", _pod_restarts),
+        Column("Ready", cells.pod_ready),
+        Column("Status", cells.pod_status),
+        Column("Restarts", cells.pod_restarts),
         _AGE,
-        Column("IP", _at("status", "podIP"), 1),
-        Column("Node", _at("spec", "nodeName"), 1),
-        Column("Nominated Node", _at("status", "nominatedNodeName"), 1),
-        Column("Readiness Gates", lambda pod: _NONE, 1),
+        Column("IP", cells.value_at("status", "podIP"), 1),
+        Column("Node", cells.value_at("spec", "nodeName"), 1),
+        Column("Nominated Node", cells.value_at("status", "nominatedNodeName"), 1),
+        Column("Readiness Gates", lambda pod: cells.NONE, 1),
     ),
     "nodes": (
         _NAME,
-        Column("Status", _node_status),
-        Column("Roles", lambda node: _NONE),
+        Column("Status", cells.node_status),
+        Column("Roles", lambda node: cells.NONE),
         _AGE,
-        Column("Version", _at("status", "nodeInfo", "kubeletVersion", default="")),
-        Column("Internal-IP", _node_address("InternalIP"), 1),
-        Column("External-IP", _node_address("ExternalIP"), 1),
-        Column("OS-Image", _at("status", "nodeInfo", "osImage", default=_UNKNOWN), 1),
-        Column("Kernel-Version", _at("status", "nodeInfo", "kernelVersion", default=_UNKNOWN), 1),
-        Column("Container-Runtime", _at("status", "nodeInfo", "containerRuntimeVersion", default=_UNKNOWN), 1),
+        Column("Version", cells.value_at("status", "nodeInfo", "kubeletVersion", default="")),
+        Column("Internal-IP", cells.node_address("InternalIP"), 1),
+        Column("External-IP", cells.node_address("ExternalIP"), 1),
+        Column("OS-Image", cells.value_at("status", "nodeInfo", "osImage", default=cells.UNKNOWN), 1),
+        Column("Kernel-Version", cells.value_at("status", "nodeInfo", "kernelVersion", default=cells.UNKNOWN), 1),
+        Column(
+            "Container-Runtime",
+            cells.value_at("status", "nodeInfo", "containerRuntimeVersion", default=cells.UNKNOWN), 1,
+        ),
     ),
     "jobs": (
         _NAME,
-        Column("Status", _job_status),
-        Column("Completions", _job_completions),
-        Column("Duration", _job_duration),
+        Column("Status", cells.job_status),
+        Column("Completions", cells.job_completions),
+        Column("Duration", cells.job_duration),
         _AGE,
-        Column("Selector", _pairs("spec", "selector", "matchLabels"), 1),
+        Column("Selector", cells.pairs_at("spec", "selector", "matchLabels"), 1),
     ),
     "jobsets": (
         _NAME,
-        Column("TerminalState", _at("status", "terminalState", default="")),
-        Column("Restarts", _at("status", "restarts", default="")),
-        Column("Completed", _completed),
+        Column("TerminalState", cells.value_at("status", "terminalState", default="")),
+        Column("Restarts", cells.value_at("status", "restarts", default="")),
+        Column("Completed", cells.completed),
         Column("Suspended", lambda jobset: str(jobset.get("spec", {}).get("suspend", "")).lower()),
         _AGE,
     ),
     "events": (
-        Column("Last Seen", _event_last_seen),
-        Column("Type", _at("type", default="")),
-        Column("Reason", _at("reason", default="")),
-        Column("Object", _event_object),
-        Column("Source", _at("source", "component", default=""), 1),
+        Column("Last Seen", cells.event_last_seen),
+        Column("Type", cells.value_at("type", default="")),
+        Column("Reason", cells.value_at("reason", default="")),
+        Column("Object", cells.event_object),
+        Column("Source", cells.value_at("source", "component", default=""), 1),
         Column("Message", lambda event: str(event.get("message", "")).strip()),
         Column("Count", lambda event: event.get("count", 1), 1, "integer"),
-        Column("Name", _name, 1),
+        Column("Name", cells.name, 1),
     ),
     "priorityclasses": (
         _NAME,
         Column("Value", lambda pc: pc.get("value", 0), type="integer"),
         Column("Global-Default", lambda pc: bool(pc.get("globalDefault", False)), type="boolean"),
         _AGE,
-        Column("PreemptionPolicy", _at("preemptionPolicy", default="PreemptLowerPriority")),
+        Column("PreemptionPolicy", cells.value_at("preemptionPolicy", default="PreemptLowerPriority")),
     ),
     "daemonsets": (
         _NAME,
-        Column("Desired", _at("status", "desiredNumberScheduled", default=0), type="integer"),
-        Column("Current", _at("status", "currentNumberScheduled", default=0), type="integer"),
-        Column("Ready", _at("status", "numberReady", default=0), type="integer"),
-        Column("Up-to-date", _at("status", "updatedNumberScheduled", default=0), type="integer"),
-        Column("Available", _at("status", "numberAvailable", default=0), type="integer"),
-        Column("Node Selector", _pairs("spec", "template", "spec", "nodeSelector")),
+        Column("Desired", cells.value_at("status", "desiredNumberScheduled", default=0), type="integer"),
+        Column("Current", cells.value_at("status", "currentNumberScheduled", default=0), type="integer"),
+        Column("Ready", cells.value_at("status", "numberReady", default=0), type="integer"),
+        Column("Up-to-date", cells.value_at("status", "updatedNumberScheduled", default=0), type="integer"),
+        Column("Available", cells.value_at("status", "numberAvailable", default=0), type="integer"),
+        Column("Node Selector", cells.pairs_at("spec", "template", "spec", "nodeSelector")),
         _AGE,
     ),
     "services": (
         _NAME,
-        Column("Type", _at("spec", "type", default="ClusterIP")),
-        Column("Cluster-IP", _at("spec", "clusterIP")),
-        Column("External-IP", lambda service: _NONE),
-        Column("Port(s)", _ports),
+        Column("Type", cells.value_at("spec", "type", default="ClusterIP")),
+        Column("Cluster-IP", cells.value_at("spec", "clusterIP")),
+        Column("External-IP", lambda service: cells.NONE),
+        Column("Port(s)", cells.ports),
         _AGE,
-        Column("Selector", _pairs("spec", "selector"), 1),
+        Column("Selector", cells.pairs_at("spec", "selector"), 1),
     ),
-    "namespaces": (_NAME, Column("Status", _at("status", "phase", default="")), _AGE),
+    "namespaces": (_NAME, Column("Status", cells.value_at("status", "phase", default="")), _AGE),
     "configmaps": (_NAME, Column("Data", lambda cm: len(cm.get("data") or {}), type="integer"), _AGE),
     "secrets": (
-        _NAME, Column("Type", _at("type", default="Opaque")),
+        _NAME, Column("Type", cells.value_at("type", default="Opaque")),
         Column("Data", lambda secret: len(secret.get("data") or {}), type="integer"), _AGE,
     ),
-    "leases": (_NAME, Column("Holder", _at("spec", "holderIdentity", default="")), _AGE),
+    "leases": (_NAME, Column("Holder", cells.value_at("spec", "holderIdentity", default="")), _AGE),
     "serviceaccounts": (_NAME, Column("Secrets", lambda account: 0, type="integer"), _AGE),
-    "customresourcedefinitions": (_NAME, Column("Created At", _at("metadata", "creationTimestamp"))),
-    "checkpointconfigurations": (_NAME, Column("Bucket", _at("spec", "cloudStorageBucketName", default="")), _AGE),
+    "customresourcedefinitions": (_NAME, Column("Created At", cells.value_at("metadata", "creationTimestamp"))),
+    "checkpointconfigurations": (
+        _NAME, Column("Bucket", cells.value_at("spec", "cloudStorageBucketName", default="")), _AGE
+    ),
 }

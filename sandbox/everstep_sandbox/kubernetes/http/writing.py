@@ -9,9 +9,10 @@ from everstep_sandbox.kubernetes.apply import apply
 from everstep_sandbox.kubernetes.http.access import review
 from everstep_sandbox.kubernetes.http.requests import Call
 from everstep_sandbox.kubernetes.http.schemas import check_fields
+from everstep_sandbox.kubernetes.object_rules import Propagation
 from everstep_sandbox.kubernetes.objects import Object, clone
 from everstep_sandbox.kubernetes.resources import Resource
-from everstep_sandbox.kubernetes.store import PatchKind, Propagation, Store
+from everstep_sandbox.kubernetes.store import PatchKind, Store
 
 _PATCH_KINDS: dict[str, PatchKind] = {
     "application/json-patch+json": "json",
@@ -37,7 +38,7 @@ class Writer:
         _check_kind(call.resource, body)
         _check_namespace(call, body)
         if call.strict:
-            await check_fields(call.resource, body)
+            check_fields(call.resource, body)
         created = self._store.create(
             call.resource.plural, call.namespace, body, user_agent=call.user_agent, dry_run=call.dry_run
         )
@@ -61,7 +62,7 @@ class Writer:
                 f"the name of the object ({given}) does not match the name on the URL ({call.name})"
             )
         if call.strict:
-            await check_fields(call.resource, body)
+            check_fields(call.resource, body)
         return 200, self._store.update(
             call.resource.plural, call.namespace, body,
             subresource=call.subresource, user_agent=call.user_agent, dry_run=call.dry_run,
@@ -71,7 +72,7 @@ class Writer:
         content_type = call.request.headers.get("Content-Type", "").partition(";")[0].strip()
         body = await call.body()
         if content_type in _APPLY:
-            return await self._apply(call, body)
+            return self._apply(call, body)
         kind = _PATCH_KINDS.get(content_type)
         if kind is None or (kind == "strategic" and call.resource.custom):
             accepted = [*_PATCH_KINDS, _APPLY[0]]
@@ -80,7 +81,7 @@ class Writer:
             form = "array" if kind == "json" else "object"
             raise errors.bad_request(f"a patch of type {content_type} must be a JSON {form}")
         if call.strict and kind != "json":
-            await check_fields(call.resource, body)
+            check_fields(call.resource, body)
         return 200, self._store.patch(
             call.resource.plural, call.namespace, call.name or "", body, kind=kind,
             subresource=call.subresource, user_agent=call.user_agent, dry_run=call.dry_run,
@@ -120,7 +121,7 @@ class Writer:
             user_agent=call.user_agent, dry_run=call.dry_run or options.dry_run,
         )
 
-    async def _apply(self, call: Call, body: Any) -> tuple[int, Object]:
+    def _apply(self, call: Call, body: Any) -> tuple[int, Object]:
         if not isinstance(body, dict):
             raise errors.bad_request("an apply patch must be an object")
         manager = call.query.get("fieldManager")
@@ -131,7 +132,7 @@ class Writer:
         _check_kind(call.resource, body)
         body.setdefault("metadata", {}).setdefault("name", call.name)
         if call.strict:
-            await check_fields(call.resource, body)
+            check_fields(call.resource, body)
         existing = self._store.get(call.resource.plural, call.namespace, call.name or "")
         merged = apply(existing, body, manager, force=call.flag("force"), resource=call.resource, part=call.subresource)
         if existing is None:
