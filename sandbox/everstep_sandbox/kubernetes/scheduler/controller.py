@@ -22,36 +22,52 @@ _PASS = "all pending pods"
 
 
 class SchedulerController(Controller):
-    """Has one key: a pass over all pods that wait for a node, highest priority first, oldest first among equals."""
+    """Has one key: a pass over the pods that wait for a node, highest priority first, oldest first among equals.
+
+    A pod that found no place is set aside until something happens that may make room for it.
+    """
 
     resources = frozenset({"pods", "nodes"})
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._events = EventRecorder(store, _AGENT)
+        self._aside: set[str] = set()
+        """Uids of pods that no node had room for, as the cluster then was."""
 
     def keys(self, change: Change) -> Iterable[Hashable]:
-        if change.resource == "pods" or _concerns_scheduling(change):
+        if change.resource == "nodes":
+            if _concerns_scheduling(change):
+                self._aside.clear()
+                yield _PASS
+        elif _is_waiting(change.object) and change.type != "DELETED":
+            if change.previous is None or change.previous["spec"] != change.object["spec"]:
+                self._aside.discard(change.object["metadata"]["uid"])
+                yield _PASS
+        elif _may_make_room(change):
+            self._aside.clear()
             yield _PASS
 
     def all_keys(self) -> Iterable[Hashable]:
+        self._aside.clear()
         return [_PASS]
 
     def reconcile(self, key: Hashable) -> float | None:
-        waiting = [pod for pod in self._store.list("pods") if _is_waiting(pod)]
+        pending = [pod for pod in self._store.list("pods") if _is_waiting(pod)]
+        waiting = [pod for pod in pending if pod["metadata"]["uid"] not in self._aside]
         waiting.sort(key=lambda pod: (-priority(pod), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
         snapshot = self._snapshot()
         for pod in waiting:
-            if self._schedule(pod, snapshot, self._nominated(waiting)):
+            if self._schedule(pod, snapshot, self._nominated(pending)):
                 snapshot = self._snapshot()
         return None
 
     def _snapshot(self) -> Snapshot:
         return Snapshot.of(self._store.list("nodes"), self._store.list("pods"))
 
-    def _nominated(self, waiting: list[Object]) -> list[Object]:
-        """Those of the waiting pods, as they are now, for which room is being made on some node."""
-        current = (self._store.peek("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in waiting)
+    def _nominated(self, pending: list[Object]) -> list[Object]:
+        """Those of the pending pods, as they are now, for which room is being made on some node."""
+        current = (self._store.peek("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in pending)
         return [pod for pod in current if pod and _is_waiting(pod) and pod["status"].get("nominatedNodeName")]
 
     def _schedule(self, pod: Object, snapshot: Snapshot, nominated: list[Object]) -> bool:
@@ -63,6 +79,7 @@ class SchedulerController(Controller):
             node = min(feasible, key=lambda view: _preference(pod, view)).name
             self._bind(pod, node, snapshot)
             return False
+        self._aside.add(pod["metadata"]["uid"])
         ineligible = preemption.ineligibility(pod, snapshot)
         candidate = None if ineligible else preemption.find(pod, crowded, reasons)
         preempting = f" preemption: {ineligible}" if ineligible else "" if candidate else unhelpful_preemption(reasons)
@@ -143,6 +160,18 @@ def _concerns_scheduling(change: Change) -> bool:
         before.get("spec") != after.get("spec")
         or before["metadata"].get("labels") != after["metadata"].get("labels")
         or (before.get("status") or {}).get("allocatable") != (after.get("status") or {}).get("allocatable")
+    )
+
+
+def _may_make_room(change: Change) -> bool:
+    """A pod has gone or ended; or it is newly placed or labelled, which pods with affinity may wait for."""
+    before, after = change.previous, change.object
+    if change.type == "DELETED" or before is None:
+        return True
+    return (
+        pods.is_terminal(after) != pods.is_terminal(before)
+        or after["spec"].get("nodeName") != before["spec"].get("nodeName")
+        or after["metadata"].get("labels") != before["metadata"].get("labels")
     )
 
 
