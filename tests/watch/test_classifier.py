@@ -138,3 +138,29 @@ def test_a_container_that_can_never_start(reason: str) -> None:
     assert cause is not None
     assert cause.kind is CauseKind.CONFIGURATION
     assert classifier.of_stuck(pods.of_pod(pod(phase="Pending", waiting="ContainerCreating"))) is None
+
+
+def node(name: str, ready: str = "True", taint: str | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {"taints": [{"key": taint}] if taint else []},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "summary"),
+    [
+        ([node("a"), node("b")], None),
+        ([node("a")], "node b is gone"),
+        ([node("a", "Unknown"), node("b")], "node a stopped answering"),
+        (
+            [node("a"), node("b", taint="cloud.google.com/impending-node-termination")],
+            "node b is about to be terminated",
+        ),
+        ([node("a", "False")], "node b is gone"),
+    ],
+)
+def test_lost_nodes_explain_lost_peers(nodes: list[dict[str, Any]], summary: str | None) -> None:
+    cause = classifier.of_nodes(["a", "b"], nodes)
+    assert (cause.summary if cause else None) == summary

@@ -7,9 +7,10 @@ believe is the earliest one that failed for a reason of its own; a peer that onl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from everstep.launch import exit_codes
 from everstep.watch.pods import PodState
@@ -146,6 +147,29 @@ def of_stuck(pod: PodState) -> Cause | None:
             pod.name,
             pod.node,
         )
+    return None
+
+
+def of_nodes(names: Iterable[str], nodes: Iterable[Mapping[str, Any]]) -> Cause | None:
+    """Return the cause that the state of an attempt's nodes gives; None when all of them are there and well.
+
+    A lost host shows here seconds before its pods say anything; its peers have ended by then.
+
+    :param names: the nodes that the attempt ran on
+    :param nodes: all node objects that there are
+    """
+    present = {node["metadata"]["name"]: node for node in nodes}
+    for name in sorted(set(names)):
+        node = present.get(name)
+        if node is None:
+            return Cause(CauseKind.INFRASTRUCTURE, f"node {name} is gone", node=name)
+    for name in sorted(set(names)):
+        conditions = (present[name].get("status") or {}).get("conditions") or []
+        taints = {taint.get("key") for taint in (present[name].get("spec") or {}).get("taints") or []}
+        if any(each.get("type") == "Ready" and each.get("status") != "True" for each in conditions):
+            return Cause(CauseKind.INFRASTRUCTURE, f"node {name} stopped answering", node=name)
+        if "cloud.google.com/impending-node-termination" in taints:
+            return Cause(CauseKind.INFRASTRUCTURE, f"node {name} is about to be terminated", node=name)
     return None
 
 

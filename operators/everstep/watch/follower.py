@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -14,10 +14,11 @@ from everstep.checkpoints.layout import RunFolder
 from everstep.clients import run_folder
 from everstep.clients.access import ClusterAccess, StorageAccess
 from everstep.clients.errors import RemoteError
-from everstep.clients.resources import EVENTS, PODS
+from everstep.clients.resources import EVENTS, NODES, PODS
 from everstep.clients.storage_async import AsyncBucketClient
-from everstep.watch import classifier, pending, progress
+from everstep.watch import classifier, pending, progress, story
 from everstep.watch import pods as pod_states
+from everstep.watch.classifier import CauseKind
 from everstep.watch.pods import PodState
 from everstep.watch.progress import AttemptEnd
 from everstep.watch.run_state import Phase, RunState
@@ -62,6 +63,7 @@ class Follower:
     _ends: list[AttemptEnd] = field(default_factory=list)
     _starting_since: float | None = None
     _told_pending: str = ""
+    _told_restore: int = -1
     _told_progress: str = ""
 
     async def follow(self) -> dict[str, Any]:
@@ -109,17 +111,24 @@ class Follower:
         elif self._starting_since is None or (before is not None and state.restarts > before.restarts):
             self._starting_since = time.monotonic()
         if before is not None and state.restarts > before.restarts:
-            return await self._restarted(before.restarts, state, bucket)
+            return await self._restarted(before.restarts, state, subscription, bucket)
         return None
 
-    async def _restarted(self, attempt: int, state: RunState, bucket: AsyncBucketClient) -> dict[str, Any] | None:
-        seen = classifier.classify(self._failed_pods.pop(attempt, {}).values())
+    async def _restarted(
+        self, attempt: int, state: RunState, subscription: Subscription, bucket: AsyncBucketClient
+    ) -> dict[str, Any] | None:
+        pods = list(self._failed_pods.pop(attempt, {}).values())
+        seen = classifier.classify(pods)
         reports: list[dict[str, Any]] = []
         try:
             reports = await bucket.run(run_folder.attempt(RunFolder(self.bucket, self.run), self.launch, attempt))
         except RemoteError as failure:
             self.log.warning("The reports of restart %d can't be read: %s", attempt, failure.message)
         end = progress.end_of(self.launch, attempt, reports, seen)
+        if end.cause.kind in (CauseKind.PEER_LOST, CauseKind.UNKNOWN):
+            names = {pod.node for pod in pods} | {str(report.get("node") or "") for report in reports}
+            cause = classifier.of_nodes(names - {""}, await self._nodes(subscription))
+            end = replace(end, cause=cause or end.cause)
         self._ends = [*self._ends[-1:], end]
         at = f" at step {end.last_step}" if end.last_step is not None else ""
         self.log.warning("Restart %d%s, because: %s", state.restarts, at, end.cause)
@@ -149,6 +158,7 @@ class Follower:
     async def _tell_progress(self, bucket: AsyncBucketClient) -> None:
         try:
             records = await bucket.run(run_folder.records(RunFolder(self.bucket, self.run)))
+            await self._tell_restore(bucket, int((records.get("run.json") or {}).get("nodes", 0)))
         except RemoteError as failure:
             self.log.info("Progress can't be read: %s", failure.message)
             return
@@ -157,10 +167,32 @@ class Follower:
             self._told_progress = told
             self.log.info("%s: %s", self.run, told)
 
+    async def _tell_restore(self, bucket: AsyncBucketClient, nodes: int) -> None:
+        """Tell once per attempt what it restored, when all its nodes have reported."""
+        restart = self._state.restarts if self._state is not None else 0
+        if self._told_restore == restart:
+            return
+        reports = await bucket.run(run_folder.attempt(RunFolder(self.bucket, self.run), self.launch, restart))
+        restored = [report for report in reports if report.get("restored_tier")]
+        if not nodes or len(restored) < nodes:
+            return
+        self._told_restore = restart
+        told = story.of_attempts({(self.launch, restart): restored})[0]
+        before = self._ends[-1].last_step if self._ends else None
+        lost = f"; {max(before - (told.restored_step or 0), 0)} steps to do again" if before is not None else ""
+        self.log.info("Restart %d %s%s", restart, told.start, lost)
+
     async def _collect_failed_pods(self, subscription: Subscription) -> None:
         for pod in await self._pods(subscription):
             if pod.has_failed:
                 self._failed_pods.setdefault(pod.attempt, {}).setdefault(pod.uid, pod)
+
+    async def _nodes(self, subscription: Subscription) -> list[dict[str, Any]]:
+        try:
+            return (await subscription.client.list_all(NODES))[0]
+        except RemoteError as failure:
+            self.log.info("Nodes can't be read: %s", failure.message)
+            return []
 
     async def _pods(self, subscription: Subscription) -> list[PodState]:
         try:

@@ -36,7 +36,11 @@ def end_of(launch: int, restart: int, reports: Sequence[Report], seen: Cause | N
 
 def cause_in(reports: Iterable[Report]) -> Cause | None:
     """Return the cause that reports give: the earliest end that is not just the loss of a peer."""
-    ended = [(report["ended"], report) for report in reports if isinstance(report.get("ended"), Mapping)]
+    ended = [
+        (report["ended"], report)
+        for report in reports
+        if isinstance(report.get("ended"), Mapping) and report["ended"].get("code") != exit_codes.DONE
+    ]
     if not ended:
         return None
 

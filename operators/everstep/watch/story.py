@@ -33,15 +33,19 @@ class AttemptStory:
                 return tier
         return "unknown"
 
+    @property
+    def start(self) -> str:
+        """Return what the attempt started from, in words."""
+        if self.tier == "fresh":
+            return "started from nothing"
+        parts = ", ".join(f"{count} from {tier}" for tier, count in sorted(self.tiers.items()))
+        return f"restored step {self.restored_step} ({parts})"
+
     def __str__(self) -> str:
         where = f"launch {self.launch}, restart {self.restart}"
         if self.tier == "unknown":
             return f"{where}: no node has reported a restore"
-        if self.tier == "fresh":
-            start = "started from nothing"
-        else:
-            parts = ", ".join(f"{count} from {tier}" for tier, count in sorted(self.tiers.items()))
-            start = f"restored step {self.restored_step} ({parts})"
+        start = self.start
         if self.seconds_to_first_step is not None:
             start += f", first step after {self.seconds_to_first_step:.1f} s"
         end = f", reached step {self.last_step}" if self.last_step is not None else ""
