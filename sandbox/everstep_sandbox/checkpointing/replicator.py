@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import sys
 import threading
@@ -133,7 +134,7 @@ class Replicator:
 
     async def run(self) -> None:
         """Restores, then follows the job's saves; ended by a new config only."""
-        asyncio.get_running_loop().add_reader(self._events.descriptor, self._see_events)
+        asyncio.get_running_loop().add_reader(self._events.descriptor, self.see_events)
         await asyncio.to_thread(self._mount_bucket)
         link = await self._restore()
         while True:
@@ -158,17 +159,23 @@ class Replicator:
             await asyncio.Event().wait()
             raise
 
-    def _see_events(self) -> None:
+    def see_events(self) -> None:
+        """Meets what happened in the watched directories; a new config ends the process."""
         for event in self._events.read():
             if event.directory != self._disk.client:
                 self._stirred.set()
             elif event.mask & inotify.DELETE_SELF:
                 os._exit(1)
-            elif event.name == names.CONFIG and event.mask & (inotify.MOVED_TO | inotify.CLOSE_WRITE):
-                logger.error("New config '%s' detected. Terminating.", self._disk.client / names.CONFIG)
-                os._exit(0)
+            elif event.name == names.CONFIG:
+                # The event of the config that is being served may come late; that file is gone by now.
+                if not event.mask & inotify.CREATE and (self._disk.client / names.CONFIG).exists():
+                    self._end_for_new_config()
             else:
                 self._see_save(event)
+
+    def _end_for_new_config(self) -> None:
+        logger.error("New config '%s' detected. Terminating.", self._disk.client / names.CONFIG)
+        os._exit(0)
 
     def _see_save(self, event: Event) -> None:
         """A directory whose whole name is digits is a save of Orbax or torch.distributed, taken at once."""
@@ -185,8 +192,9 @@ class Replicator:
             step = int(event.name)
             save = self._disk.client / self._own(step, 0, "save").name
             remove(save)
-            (self._disk.client / event.name).rename(save)
-            self._saved.put_nowait(step)
+            with contextlib.suppress(FileNotFoundError):  # The clean-up at the start came before the event.
+                (self._disk.client / event.name).rename(save)
+                self._saved.put_nowait(step)
 
     def _mount_bucket(self) -> None:
         if not self._config.job or "/" in self._config.job:

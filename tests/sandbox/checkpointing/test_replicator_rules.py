@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from everstep.checkpoints import completeness as product
 from everstep_sandbox.checkpointing import names
+from everstep_sandbox.checkpointing.bucket import JobFolder
 from everstep_sandbox.checkpointing.completeness import Candidates, Shape, complete, newest_valid
 from everstep_sandbox.checkpointing.config import Config, ConfigError, parse
 from everstep_sandbox.checkpointing.digest import digest
+from everstep_sandbox.checkpointing.inotify import Inotify
 from everstep_sandbox.checkpointing.names import Member
 from everstep_sandbox.checkpointing.ramdisk import RamDisk
+from everstep_sandbox.checkpointing.registry import Registry
+from everstep_sandbox.checkpointing.replicator import Replicator
 
 A, B, C = ("D" + letter * 64 for letter in "abc")
 
@@ -195,6 +199,31 @@ def test_orbax_saves_are_digested_by_their_keys_and_values(tmp_path: Path) -> No
     assert manifests[0] != manifests[1], "as files the two differ; else this test shows nothing"
     first, second, third = (digest(tmp_path / name, "orbax") for name in ("first", "second", "third"))
     assert first == second != third
+
+
+def test_late_events_of_the_config_in_use_do_not_end_the_replicator(
+    disk: RamDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The config may be renamed into place after the watch began and before the first look for it."""
+
+    class Ended(Exception):
+        pass
+
+    def end(code: int) -> None:
+        raise Ended(code)
+
+    monkeypatch.setattr("os._exit", end)
+    folder, registry = JobFolder("http://nowhere", "b", "run"), Registry("http://nowhere")
+    events = Inotify()
+    events.watch(disk.client)
+    replicator = Replicator(parse(YAML), disk, events, folder, registry)
+    disk.write("replicator.yaml", YAML)
+    (disk.client / "replicator.yaml").unlink()
+    replicator.see_events()
+    disk.write("replicator.yaml", YAML)
+    with pytest.raises(Ended):
+        replicator.see_events()
+    events.close()
 
 
 def test_markers_link_to_data_or_are_empty(disk: RamDisk) -> None:
