@@ -100,6 +100,17 @@ def test_the_first_pod_with_a_cause_of_its_own_is_believed() -> None:
     assert classifier.classify(map(pods.of_pod, lost)).kind is CauseKind.PEER_LOST
 
 
+def test_who_was_only_taken_away_with_the_others_is_not_believed() -> None:
+    bug = pod("bug", exit_code=1, ended="2026-11-29T10:00:05Z")
+    tied = pod("tied", exit_code=143, ended="2026-11-29T10:00:05Z")
+    assert classifier.classify(map(pods.of_pod, [tied, bug])).pod == "bug"
+    earlier = pod("earlier", exit_code=143, ended="2026-11-29T10:00:04Z")
+    earlier["metadata"]["deletionTimestamp"] = "2026-11-29T10:00:04Z"
+    assert classifier.classify(map(pods.of_pod, [earlier, bug])).pod == "bug"
+    killed = pod("killed", exit_code=137, ended="2026-11-29T10:00:03Z")
+    assert classifier.classify(map(pods.of_pod, [killed, bug])).pod == "killed"
+
+
 def test_pods_that_run_or_have_done_well_say_nothing() -> None:
     running = pod("r", phase="Running")
     done = pod("d", phase="Succeeded", exit_code=0)

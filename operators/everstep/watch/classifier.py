@@ -92,9 +92,12 @@ def classify(pods: Iterable[PodState]) -> Cause:
     if not failed:
         return UNKNOWN
 
-    def believed_first(judged: tuple[PodState, Cause]) -> tuple[bool, bool, str]:
+    def believed_first(judged: tuple[PodState, Cause]) -> tuple[bool, bool, str, bool]:
         pod, cause = judged
-        return (cause.kind in (CauseKind.PEER_LOST, CauseKind.STOPPED), not pod.ended, pod.ended)
+        # Whom the Job takes away because another pod failed ends by a signal, often within the same second.
+        signalled = pod.exit_code in (_KILLED, _TERMINATED) and pod.disruption is None
+        bystander = cause.kind in (CauseKind.PEER_LOST, CauseKind.STOPPED) or (signalled and pod.deleted)
+        return (bystander, not pod.ended, pod.ended, signalled)
 
     return min(failed, key=believed_first)[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from everstep.launch.labels import JOBSET_NAME
 from everstep.spec.names import REPLICATED_JOB
 from everstep.watch import classifier
 from everstep.watch.pods import PodState
+
+_POD_NAME = re.compile(r'pods "[^"]+"')
 
 
 def explain(pods: Sequence[PodState], events: Iterable[Mapping[str, Any]], run: str) -> list[str]:
@@ -32,7 +35,10 @@ def explain(pods: Sequence[PodState], events: Iterable[Mapping[str, Any]], run: 
 
 
 def refusals(events: Iterable[Mapping[str, Any]], run: str) -> list[str]:
-    """Return why pods of a run's Jobs were refused, newest first: quota, priority class, service account, webhooks."""
+    """Return why pods of a run's Jobs were refused, newest first: quota, priority class, service account, webhooks.
+
+    Names of pods, which are new at every try, are left out; so each reason stands there once.
+    """
     found = []
     for event in events:
         about = event.get("involvedObject") or {}
@@ -41,8 +47,8 @@ def refusals(events: Iterable[Mapping[str, Any]], run: str) -> list[str]:
             at = (
                 event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
             )
-            found.append((str(at), str(event.get("message", ""))))
-    return [message for _, message in sorted(found, reverse=True)]
+            found.append((str(at), _POD_NAME.sub("a pod", str(event.get("message", "")))))
+    return list(dict.fromkeys(message for _, message in sorted(found, reverse=True)))
 
 
 def never_starts(pods: Sequence[PodState], events: Iterable[Mapping[str, Any]], run: str) -> classifier.Cause | None:
