@@ -17,9 +17,9 @@ from everstep_sandbox.checkpointing.config import Config, ConfigError, parse
 from everstep_sandbox.checkpointing.digest import digest
 from everstep_sandbox.checkpointing.inotify import Inotify
 from everstep_sandbox.checkpointing.names import Member
+from everstep_sandbox.checkpointing.node import Node
 from everstep_sandbox.checkpointing.ramdisk import RamDisk
 from everstep_sandbox.checkpointing.registry import Registry
-from everstep_sandbox.checkpointing.replicator import Replicator
 
 A, B, C = ("D" + letter * 64 for letter in "abc")
 
@@ -216,13 +216,13 @@ def test_late_events_of_the_config_in_use_do_not_end_the_replicator(
     folder, registry = JobFolder("http://nowhere", "b", "run"), Registry("http://nowhere")
     events = Inotify()
     events.watch(disk.client)
-    replicator = Replicator(parse(YAML), disk, events, folder, registry)
+    node = Node(parse(YAML), disk, events, folder, registry)
     disk.write("replicator.yaml", YAML)
     (disk.client / "replicator.yaml").unlink()
-    replicator.see_events()
+    node.see_events()
     disk.write("replicator.yaml", YAML)
     with pytest.raises(Ended):
-        replicator.see_events()
+        node.see_events()
     events.close()
 
 
