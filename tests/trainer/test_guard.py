@@ -6,7 +6,7 @@ import pytest
 
 from everstep.checkpoints.last_known_good import LastKnownGood
 from everstep_trainer.errors import ConfigurationError, NoRestorePoint, StartRefused, TrainerError
-from everstep_trainer.guard import History, Offer, Start, decide
+from everstep_trainer.guard import History, Offer, Start, carried_over, decide
 from everstep_trainer.run_record import RunRecord
 
 KNOWN = {"known": True, "lineage": "a", "launch": 1, "nodes": 4, "data_parallelism": 2}
@@ -85,6 +85,13 @@ def test_a_run_without_record_is_still_guarded_by_the_bucket() -> None:
         decide(RunRecord(), Offer(None), History(BACKUP))
     with pytest.raises(NoRestorePoint):
         decide(RunRecord(), Offer(None), History(status=SAVED))
+
+
+def test_an_attempt_repeats_what_the_last_one_saved() -> None:
+    assert carried_over(record(), SAVED) == {"last_local_save": 40}
+    assert carried_over(RunRecord(), SAVED) == {"last_local_save": 40}
+    assert carried_over(record(), {**SAVED, "lineage": "b"}) == {}
+    assert carried_over(record(), None) == {}
 
 
 def test_the_record_is_read() -> None:

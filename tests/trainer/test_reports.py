@@ -120,7 +120,7 @@ def test_the_guard_sees_what_the_bucket_holds(bucket: Bucket, attempt: Callable[
     shape = Shape(4, 1, 2)
 
     def look(offer: Offer, **changes: Any) -> guard.History:
-        return history.read_history(bucket, settings.folder, shape, RunRecord(**changes), offer)
+        return history.read_history(bucket, settings.folder, shape, RunRecord(**changes), offer, None)
 
     assert look(Offer(None)) == guard.History()
     put_backup(bucket, "2025-10-22_09-05", 40, 4)

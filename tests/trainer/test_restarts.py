@@ -19,7 +19,8 @@ from everstep_trainer.bucket import Bucket
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600)]
 
-STEPS = 60
+STEPS = 40
+SAVE_EVERY = 5
 SLICES = NODES_PER_SLICE = 2
 PACKAGE = "everstep_trainer.examples.stdlib_lm"
 ON_ONE_MACHINE = {"JAX_PLATFORMS": "cpu", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
@@ -60,7 +61,7 @@ class Training:
                 "EVERSTEP_SLICE_INDEX": str(mount.slice_index),
                 "EVERSTEP_NODE_INDEX": str(mount.node_index),
                 "EVERSTEP_CHECKPOINT_DIR": str(mount.directory),
-                "EVERSTEP_LOCAL_EVERY_STEPS": "10",
+                "EVERSTEP_LOCAL_EVERY_STEPS": str(SAVE_EVERY),
                 "EVERSTEP_BACKUP_EVERY_MINUTES": "0.02",
                 "EVERSTEP_FINAL_STEP": str(STEPS),
                 "EVERSTEP_POD_INFO": str(self.pod_info(number)),
@@ -71,7 +72,7 @@ class Training:
             with self._log(number).open("wb") as log:
                 self.processes.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", f"{PACKAGE}.train"],
+                        [sys.executable, "-m", f"{PACKAGE}.train", "--print-every=5"],
                         env=environment,
                         stdout=log,
                         stderr=subprocess.STDOUT,
@@ -163,20 +164,20 @@ def reference(directory: Path, *arguments: str) -> dict[str, Any]:
 
 def test_every_tier_leads_to_the_same_weights(training: Training, tmp_path: Path) -> None:
     training.start()
-    training.wait_step(20)
+    training.wait_step(15)
     training.processes[3].kill()
     assert training.wait_codes(6) == [75, 75, 75, -9]
     assert training.tiers() == {(None, "fresh")}
 
     training.start()
-    training.wait_step(30)
+    training.wait_step(20)
     assert {tier for _, tier in training.tiers()} == {"local"}
     training.processes[0].kill()
     assert training.wait_codes(6) == [-9, 75, 75, 75], "nor does the coordinator's end abort the others"
 
     training.nodes.replace("node-2")
     training.start()
-    training.wait_step(40)
+    training.wait_step(25)
     assert {tier for _, tier in training.tiers()} == {"local", "peer"}
     for process in training.processes:
         process.send_signal(signal.SIGTERM)
@@ -192,7 +193,7 @@ def test_every_tier_leads_to_the_same_weights(training: Training, tmp_path: Path
     assert (status["phase"], status["step"], status["last_durable_save"]) == ("done", STEPS, STEPS)
     uninterrupted = reference(tmp_path)
     assert (status["loss"], status["weights_sha256"]) == (uninterrupted["loss"], uninterrupted["weights_sha256"])
-    skipped = reference(tmp_path, "--skip-batch=45")
+    skipped = reference(tmp_path, "--skip-batch=30")
     assert (skipped["loss"], skipped["weights_sha256"]) != (status["loss"], status["weights_sha256"])
 
 

@@ -12,6 +12,8 @@ from everstep.checkpoints.last_known_good import LastKnownGood
 from everstep_trainer.errors import NoRestorePoint, StartRefused
 from everstep_trainer.run_record import RunRecord
 
+_SAVED = {"last_durable_save": "durably", "last_local_save": "to the RAM disks"}
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -27,7 +29,8 @@ class History:
 
     ``known_good``: the newest complete backup or durable save within bound and quarantine; only looked for where it
     may matter. ``durable_step``: newest durable save within bound and quarantine. ``traces``: backup directories and
-    durable saves that are there, whole or not. ``status``: the content of status.json.
+    durable saves that are there, whole or not. ``status``: the content of status.json
+    as the last attempt left it.
     """
 
     known_good: LastKnownGood | None = None
@@ -79,6 +82,14 @@ def decide(record: RunRecord, offer: Offer, history: History) -> Start:
     return Start("fresh", None, "nothing was ever saved")
 
 
+def carried_over(record: RunRecord, status: dict[str, Any] | None) -> dict[str, int]:
+    """What a new attempt's reports repeat of the last one's, so that an attempt which dies before it restores does not
+    wipe out the knowledge that progress was saved."""
+    if status is None or not _of_lineage(record, status):
+        return {}
+    return {key: status[key] for key in _SAVED if isinstance(status.get(key), int)}
+
+
 def _refuse_forbidden(record: RunRecord, offer: Offer, step: int) -> None:
     if record.bound_step is not None and step > record.bound_step:
         raise StartRefused(
@@ -93,11 +104,12 @@ def _refuse_forbidden(record: RunRecord, offer: Offer, step: int) -> None:
 
 def _saved_progress(record: RunRecord, history: History) -> str | None:
     """The trace of progress, in words; None if there is none. Status of another lineage does not count."""
-    status = history.status
-    if status is not None and (not record.known or status.get("lineage") == record.lineage):
-        for key, words in (("last_durable_save", "durably"), ("last_local_save", "to the RAM disks")):
-            if status.get(key):
-                return f"the run saved step {status[key]} {words}"
+    for key, step in carried_over(record, history.status).items():
+        return f"the run saved step {step} {_SAVED[key]}"
     if history.traces:
         return f"the bucket holds {', '.join(history.traces[:3])}"
     return None
+
+
+def _of_lineage(record: RunRecord, status: dict[str, Any]) -> bool:
+    return not record.known or status.get("lineage") == record.lineage

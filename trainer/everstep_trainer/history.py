@@ -14,10 +14,19 @@ from everstep_trainer.guard import History, Offer
 from everstep_trainer.run_record import RunRecord
 
 
-def read_history(bucket: Bucket, folder: RunFolder, shape: Shape, record: RunRecord, offer: Offer) -> History:
+def read_history(
+    bucket: Bucket,
+    folder: RunFolder,
+    shape: Shape,
+    record: RunRecord,
+    offer: Offer,
+    status: dict[str, Any] | None,
+) -> History:
     """Look at the run's folder.
 
     Always finds the newest durable save above the offer; backups are looked into only when nothing was offered.
+
+    :param status: the last attempt's status.json, read before this attempt wrote its own
     """
     above = offer.step or 0
     top = bucket.list_level(folder.prefix)
@@ -34,7 +43,7 @@ def read_history(bucket: Bucket, folder: RunFolder, shape: Shape, record: RunRec
         quarantined=record.quarantined,
     )
     traces = [backup.name for backup in found.backups if backup.state is not catalogue.BackupState.FOREIGN]
-    return History(known_good, durable, tuple(traces), read_status(bucket, folder))
+    return History(known_good, durable, tuple(traces), status)
 
 
 def newest_durable(bucket: Bucket, folder: RunFolder, record: RunRecord, *, above: int = 0) -> int | None:

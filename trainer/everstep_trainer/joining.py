@@ -20,7 +20,7 @@ from everstep_trainer import distributed, errors, guard, history, save_requests,
 from everstep_trainer.agreement import Participant
 from everstep_trainer.bucket import Bucket
 from everstep_trainer.ending import Ending
-from everstep_trainer.exit_codes import UNCLASSIFIED, ExitCode
+from everstep_trainer.exit_codes import UNCLASSIFIED, ExitCode, name_of
 from everstep_trainer.guard import Offer, Start
 from everstep_trainer.handshake import Handshake, InitInfo
 from everstep_trainer.peers import Hub, Link
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 CAUSE_SECONDS = 3.0
 """How long a failed collective waits to learn that a peer is gone, before it counts as the code's own error."""
+HEARD_SECONDS = 5.0
+"""How long rank 0 waits for all hosts to hear that the start is refused."""
 _STATUS = re.compile(r"(CANCELLED|UNKNOWN|DEADLINE_EXCEEDED|ABORTED|INTERNAL|UNAVAILABLE|DATA_LOSS|NOT_FOUND)\b: ")
 _UNREACHABLE = re.compile(r"\b(CANCELLED|DEADLINE_EXCEEDED|ABORTED|UNAVAILABLE|DATA_LOSS): |Gloo \w+ failed")
 
@@ -86,7 +88,9 @@ class Joining:
         logger.info("node rank %d of %d, coordinator %s", info.rank, settings.nodes, info.coordinator)
         config = _replicator_config(settings, info)
         record = reading.result()
-        reports.update(urgent=True, rank=info.rank, lineage=record.lineage)
+        # Before this attempt reports: its own first report replaces what the last attempt left.
+        status = history.read_status(bucket, settings.folder) if info.rank == 0 else None
+        reports.update(urgent=True, rank=info.rank, lineage=record.lineage, **guard.carried_over(record, status))
         record.check(settings, settings.folder.url(settings.folder.run_record))
         handshake.hand_over(config)
         coordination = distributed.initialize(info, settings.nodes, deadline)
@@ -94,7 +98,8 @@ class Joining:
         link = self._connect(coordination, info, settings, deadline, participant)
         point = handshake.restore_point()
         logger.info("the replicator offers step %s (%s) after %.2f s", point.step, point.tier, deadline.elapsed)
-        start = _agree_on_start(coordination, settings, bucket, record, Offer(point.step, point.backup), deadline)
+        offer = Offer(point.step, point.backup)
+        start = _agree_on_start(coordination, settings, bucket, record, offer, status, deadline)
         from everstep_trainer import orbax_store
 
         rank_by_process = tuple(orbax_store.prepare())
@@ -149,10 +154,11 @@ class Joining:
 
     def _fail(self, error: BaseException | None) -> NoReturn:
         """End the process for an error, once it is clear whether it is this process's own."""
-        traceback.print_exception(error)
+        if not isinstance(error, errors.TrainerError):
+            traceback.print_exception(error)
         code, reason = self._judge(error)
         if self._ending is None:
-            sys.stderr.flush()
+            logger.error("ending with %d (%s): %s", code, name_of(code), reason)
             os._exit(code)
         if code == ExitCode.PEER_LOST:
             self._ending.peer_lost(reason)
@@ -243,6 +249,7 @@ def _agree_on_start(
     bucket: Bucket,
     record: RunRecord,
     offer: Offer,
+    status: dict[str, Any] | None,
     deadline: Deadline,
 ) -> Start:
     """Rank 0 compares all offers, looks into the bucket, decides, and everybody hears the same."""
@@ -254,7 +261,7 @@ def _agree_on_start(
             return {"error": "HandshakeFailed", "text": f"the replicators offer different steps by rank: {steps}"}
         shape = Shape(settings.nodes, settings.workers_per_node, settings.data_parallelism)
         try:
-            found = history.read_history(bucket, settings.folder, shape, record, offer)
+            found = history.read_history(bucket, settings.folder, shape, record, offer, status)
             start = guard.decide(record, offer, found)
         except errors.TrainerError as error:
             return {"error": type(error).__name__, "text": str(error)}
@@ -262,6 +269,8 @@ def _agree_on_start(
 
     decision = coordination.broadcast("start", decide, seconds=deadline.remaining)
     if "error" in decision:
+        # Rank 0 carries the store that the others read the decision from, so it goes last.
+        coordination.gather("heard", {}, seconds=HEARD_SECONDS)
         raise getattr(errors, decision["error"])(decision["text"])
     return Start(decision["source"], decision["step"], decision["reason"])
 

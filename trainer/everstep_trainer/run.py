@@ -108,8 +108,7 @@ class Run:
             restored_step=start.step,
             restored_tier=tier,
             restored_backup=attempt.point.backup if tier == "backup" else None,
-            last_durable_save=start.step if tier == "durable" else None,
-            last_local_save=start.step if tier in ("local", "peer") else None,
+            **self._saved_so_far(tier),
         )
         if state is None:
             logger.info("fresh start: %s", start.reason)
@@ -170,6 +169,13 @@ class Run:
         if final is not None:
             json.dumps(final)
             self._reports.update(urgent=True, final=dict(final))
+
+    def _saved_so_far(self, tier: str) -> dict[str, int | None]:
+        """What the reports say of saves right after the restore. A fresh start has none, whatever earlier ones had."""
+        step = self._attempt.start.step
+        if tier == "fresh":
+            return {"last_local_save": None, "last_durable_save": None}
+        return {"last_durable_save": step} if tier == "durable" else {"last_local_save": step}
 
     def _note_step(self, step: int, seconds: float, *, first: bool) -> None:
         if first:
