@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -193,8 +194,18 @@ class LaunchTrainingOperator(RunOperator):
 def holder_of(context: Context) -> str:
     """Return the name under which a task holds a run's lease: the same over its tries, unique over Airflows."""
     ti = context["ti"]
-    address = conf.get("api", "base_url", fallback="") or conf.get("webserver", "base_url", fallback="") or ""
     run = context.get("dag_run")
     after = getattr(run, "run_after", None) or getattr(run, "logical_date", None) or ""
-    parts = [address.rstrip("/"), ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index), str(after)]
-    return "|".join(parts)
+    return "|".join([_airflow_address(), ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index), str(after)])
+
+
+def _airflow_address() -> str:
+    """Return what tells this Airflow from others: its address, or the machine's name where none is configured."""
+    from airflow import __version__
+
+    places = [("webserver", "base_url")] if __version__.startswith("2.") else []
+    for section, option in places or [("api", "base_url"), ("core", "execution_api_server_url")]:
+        address = str(conf.get(section, option, fallback="") or "").rstrip("/")
+        if address and "localhost" not in address:
+            return address
+    return socket.gethostname()
