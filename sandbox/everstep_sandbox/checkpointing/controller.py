@@ -2,7 +2,7 @@
 
 ``python -m everstep_sandbox.checkpointing.controller --directory DIR --kubeconfig FILE --speed N``. Changes of a
 configuration do not reach its DaemonSet, as in reality: it has to be deleted and made again. The rank server keeps
-its port in ``DIR/checkpointing/port``, since drivers learn its address once.
+its port and what it knows in ``DIR/checkpointing``, since drivers learn its address once and pods report once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,15 @@ class Controller:
         self._unready_since: dict[str, float] = {}
         self._reported: dict[tuple[str, str], str] = {}
         self._loop = asyncio.get_running_loop()
-        self._ranks = RankServer(self._shape_of, self._pool_of, port=self._port(), log=logger.info)
+        self._own_directory = directory / "checkpointing"
+        self._own_directory.mkdir(parents=True, exist_ok=True)
+        self._ranks = RankServer(
+            self._shape_of,
+            self._pool_of,
+            port=self._port(),
+            state=self._own_directory / "ranks.json",
+            log=logger.info,
+        )
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -221,16 +229,14 @@ class Controller:
 
     def _port(self) -> int:
         try:
-            return int((self._directory / "checkpointing" / "port").read_text())
+            return int((self._own_directory / "port").read_text())
         except FileNotFoundError:
             return 0
 
     def _keep_port(self) -> None:
-        path = self._directory / "checkpointing" / "port"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".tmp")
+        aside = self._own_directory / "port.tmp"
         aside.write_text(self._ranks.url.rsplit(":", 1)[1])
-        aside.rename(path)
+        aside.rename(self._own_directory / "port")
 
 
 def _ready(pod: Object) -> bool:

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -23,6 +24,7 @@ from everstep_sandbox.checkpointing.registry import Entry
 
 _FIRST_PORT, _PORTS = 12000, 18000
 _LONGEST_HOLD_SECONDS = 30.0
+_KEPT_ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class _Attempt:
 
 class RankServer:
     """Serves until `stop`. `shape_of(namespace, jobset)`: None when ranks are not given to that JobSet;
-    `pool_of(node)`: None while the node's pool is not known. Both are called from the server's threads."""
+    `pool_of(node)`: None while the node's pool is not known. Both are called from the server's threads. `state`: a file
+    that lets a restarted server go on in the middle of an attempt."""
 
     def __init__(
         self,
@@ -67,13 +70,17 @@ class RankServer:
         pool_of: Callable[[str], str | None],
         *,
         port: int = 0,
+        state: Path | None = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._shape_of = shape_of
         self._pool_of = pool_of
         self._log = log
+        self._state = state
         self._attempts: dict[tuple[str, int], _Attempt] = {}
         self._coordinators: dict[str, Entry] = {}
+        if state is not None and state.exists():
+            self._load(json.loads(state.read_text()))
         self._changed = threading.Condition()
         server = self
 
@@ -112,6 +119,7 @@ class RankServer:
             attempt.reports[index] = report
             if known is not None and known.pod_uid != report.pod_uid:
                 attempt.ranks.clear()
+            self._keep()
             self._changed.notify_all()
             deadline = time.monotonic() + hold
             while True:
@@ -128,11 +136,13 @@ class RankServer:
     def register(self, job: str, entry: Entry) -> None:
         with self._changed:
             self._coordinators[job] = entry
+            self._keep()
             self._changed.notify_all()
 
     def unregister(self, job: str) -> None:
         with self._changed:
             self._coordinators.pop(job, None)
+            self._keep()
 
     def coordinator(self, job: str, other_than: str, hold: float) -> Entry | None:
         """The job's coordinator, waited for up to `hold` seconds."""
@@ -169,7 +179,39 @@ class RankServer:
         port = _fresh_port(first.pod_ip, f"{shape.uid}/{latest.attempt}/{first.pod_uid}")
         attempt.coordinator = f"{first.pod_ip}:{port}"
         self._log(f"{name} attempt {latest.attempt}: {assignment.ranks}, coordinator {attempt.coordinator}")
+        self._keep()
         self._changed.notify_all()
+
+    def _keep(self) -> None:
+        if self._state is None:
+            return
+        for key in list(self._attempts)[:-_KEPT_ATTEMPTS]:
+            del self._attempts[key]
+        document = {
+            "attempts": [
+                {
+                    "number": number,
+                    "shape": asdict(attempt.shape),
+                    "reports": [asdict(report) for report in attempt.reports.values()],
+                    "ranks": attempt.ranks,
+                    "coordinator": attempt.coordinator,
+                }
+                for (_, number), attempt in self._attempts.items()
+            ],
+            "coordinators": {job: asdict(entry) for job, entry in self._coordinators.items()},
+        }
+        aside = self._state.with_name(self._state.name + ".tmp")
+        aside.write_text(json.dumps(document))
+        aside.rename(self._state)
+
+    def _load(self, document: dict[str, Any]) -> None:
+        self._coordinators = {job: Entry(**entry) for job, entry in document["coordinators"].items()}
+        for kept in document["attempts"]:
+            shape = JobShape(**kept["shape"])
+            reports = [Report(**report) for report in kept["reports"]]
+            by_index = {(report.job_index, report.completion_index): report for report in reports}
+            attempt = _Attempt(shape, by_index, kept["ranks"], kept["coordinator"])
+            self._attempts[shape.uid, kept["number"]] = attempt
 
     def _answer(self, report: Report, attempt: _Attempt) -> dict[str, Any]:
         return {

@@ -22,6 +22,8 @@ class Objects:
 
     def list_page(self, request: Request, bucket: str) -> Response:
         self._vault.bucket(bucket)
+        if request.flag("softDeleted"):
+            return Response(document={"kind": "storage#objects"})
         limit = request.number("maxResults")
         page = listing.page(
             self._vault.index,

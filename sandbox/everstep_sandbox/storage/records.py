@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -9,10 +10,17 @@ from urllib.parse import quote
 
 SEVEN_DAYS_SECONDS = 7 * 24 * 3600
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.~/-]+")
+
 
 def now() -> str:
     """The time as Google writes it: RFC 3339, UTC, milliseconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _quoted(name: str) -> str:
+    """Percent-encoded whole. Most names need no more than their slashes encoded, which is far cheaper."""
+    return name.replace("/", "%2F") if _PLAIN_NAME.fullmatch(name) else quote(name, safe="")
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class StoredObject:
         return f"{self.generation}/{self.metageneration}"
 
     def resource(self, base_url: str) -> dict[str, Any]:
-        path = f"{self.bucket}/o/{quote(self.name, safe='')}"
+        path = f"{self.bucket}/o/{_quoted(self.name)}"
         document: dict[str, Any] = {
             "kind": "storage#object",
             "id": f"{self.bucket}/{self.name}/{self.generation}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +136,29 @@ def test_other_jobsets_get_no_rank(server: RankServer) -> None:
 def test_nobody_gets_a_rank_while_a_pool_is_not_known(server: RankServer) -> None:
     report(server, "a", 0)
     assert report(server, "unknown", 1).status_code == 202
+
+
+def test_a_restarted_server_goes_on_in_the_middle_of_an_attempt(tmp_path: Path) -> None:
+    def start(port: int) -> RankServer:
+        server = RankServer(
+            lambda namespace, name: JobShape("uid", 2, 1), {"a": "x", "b": "y"}.get, port=port, state=tmp_path / "state"
+        )
+        server.start()
+        return server
+
+    first = start(0)
+    assert report(first, "a", 0).status_code == 202
+    Registry(first.url).put("run", "127.0.0.9", 4242)
+    first.stop()
+    second = start(int(first.url.rsplit(":", 1)[1]))
+    given = report(second, "b", 1).json()
+    assert given["rank"] == 1
+    found = Registry(second.url).wait("run")
+    assert found is not None and found.ip == "127.0.0.9"
+    second.stop()
+    third = start(0)
+    assert report(third, "a", 0).json() == {**given, "rank": 0}
+    third.stop()
 
 
 def test_a_coordinator_is_found_until_it_is_replaced(server: RankServer) -> None:

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from everstep_sandbox.checkpointing.bucket import JobFolder
-from everstep_sandbox.checkpointing.scripted_job import JobBackups, ScriptedJob, appear, text_of, wait_in
+from everstep_sandbox.checkpointing.scripted_job import JobBackups, ScriptedJob, appear, steps, text_of, wait_in
 from everstep_sandbox.checkpointing.testing import StandaloneNodes, create_bucket
 
 pytestmark = pytest.mark.sandbox
@@ -251,6 +251,24 @@ def test_a_failed_upload_is_reported_and_leaves_the_backup_incomplete(
         assert all(name.endswith(".data.tmp") for name in folders)
     finally:
         requests.delete(f"{bucket.url}/_sandbox/faults", timeout=10)
+
+
+def test_no_backup_is_asked_for_while_one_is_still_uploading(nodes: StandaloneNodes, bucket: JobBackups) -> None:
+    fault = {"match": r"POST /upload/.*\.data\.tmp", "delay_ms": 1500, "times": None}
+    requests.post(f"{bucket.url}/_sandbox/faults", json=fault, timeout=10)
+    try:
+        job = ScriptedJob(nodes)
+        job.start()
+        job.save(5, ["a0", "a1"])
+        job.save(9, ["b0", "b1"])
+        errors = job.disks[0] / "replicator.errors"
+        skipped = "Backup should be requested for step 9, but skipping it because some Nodes"
+        wait_in(errors.parent, lambda found: skipped in (found / errors.name).read_text())
+        assert {5, 9} <= steps(job.disks[0]), "the step that is being uploaded must stay"
+    finally:
+        requests.delete(f"{bucket.url}/_sandbox/faults", timeout=10)
+    (backup,) = bucket.backups()
+    bucket.wait_for(lambda: complete(bucket.listing(backup), 2, 2))
 
 
 def test_the_driver_fails_when_its_replicator_has_been_restarted_ten_times(bucket: JobBackups, tmp_path: Path) -> None:
