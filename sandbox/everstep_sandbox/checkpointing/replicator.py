@@ -26,6 +26,8 @@ from everstep_sandbox.checkpointing.registry import Registry
 from everstep_sandbox.checkpointing.web import WebError
 from everstep_sandbox.parent import die_with_parent
 
+_LINGER_SECONDS = 5.0
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -80,16 +82,30 @@ def serve_one_config(around: Surroundings) -> None:
             _fork_coordinator(config, around, folder, registry, disk)
         (disk.client / names.CONFIG).unlink()
         _mount_bucket(config, folder)
-        asyncio.run(Node(config, disk, events, folder, registry).run())
+        asyncio.run(_work(Node(config, disk, events, folder, registry), coordinates=config.rank == 0))
     except SystemExit:
         raise
     except ConfigError as problem:
         logger.critical("Config %s can't be used: %s", names.CONFIG, problem)
         os._exit(1)
     except BaseException as problem:
-        logger.critical("%s: %s", type(problem).__name__, problem, exc_info=True)
-        # Threads may wait for other nodes without a deadline: an ordinary exit would wait for them.
+        _report(problem)
         os._exit(1)
+
+
+async def _work(node: Node, *, coordinates: bool) -> None:
+    try:
+        await node.run()
+    except BaseException as problem:
+        _report(problem)
+        # The coordinator ends with this process; it has to answer the other nodes, which are about to fail too.
+        await asyncio.sleep(_LINGER_SECONDS if coordinates else 0)
+        # At once: threads may wait for other nodes without a deadline, and the loop's end would wait for them.
+        os._exit(1)
+
+
+def _report(problem: BaseException) -> None:
+    logger.critical("%s: %s", type(problem).__name__, problem, exc_info=problem)
 
 
 def _wait_for_config(disk: RamDisk, events: Inotify) -> str:
