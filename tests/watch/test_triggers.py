@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,6 +180,24 @@ async def test_the_deadline_is_a_point_in_time(world: World) -> None:
     event = await world.trigger(deadline=time.time() + 0.5).wait()
     assert event["kind"] == WaitEnd.DEADLINE
     assert "starting" in event["message"]
+
+
+@pytest.fixture
+def unreachable(world: World, tmp_path: Path) -> ClusterAccess:
+    """A cluster at an address where nobody listens."""
+    kubeconfig = tmp_path / "kubeconfig"
+    text = Path(str(world.access.kubeconfig)).read_text()
+    kubeconfig.write_text(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:9", text))
+    return ClusterAccess.of_kubeconfig(kubeconfig)
+
+
+async def test_a_cluster_that_never_answers_does_not_hold_the_wait_for_ever(
+    world: World, unreachable: ClusterAccess
+) -> None:
+    follower = world.follower(access=unreachable, deadline=time.time() + 0.2, give_answer=0.5)
+    event = await follower.follow()
+    assert event["kind"] == WaitEnd.DEADLINE
+    assert "does not answer" in event["message"]
 
 
 async def test_the_first_event_waits_for_the_worker_to_go(world: World) -> None:

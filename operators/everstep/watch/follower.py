@@ -45,6 +45,7 @@ class Follower:
     :param deadline: seconds since the epoch
     :param look_every: seconds between looks at status.json, and at pods that don't start
     :param give_start: seconds for which a run may be unable to start before the wait gives up
+    :param give_answer: seconds beyond the deadline for which the cluster may leave the first question unanswered
     """
 
     access: ClusterAccess
@@ -58,6 +59,7 @@ class Follower:
     log: Log
     look_every: float = 30.0
     give_start: float = 300.0
+    give_answer: float = 300.0
     _state: RunState | None = None
     _failed_pods: dict[int, dict[str, PodState]] = field(default_factory=dict)
     _ends: list[AttemptEnd] = field(default_factory=list)
@@ -83,16 +85,21 @@ class Follower:
                 if end is not None:
                     return end
 
-    def _patience(self) -> float | None:
-        """Return how long to wait for the next state. The first one is always read: who ended in time is not late."""
+    def _patience(self) -> float:
+        """Return how long to wait for the next state.
+
+        The first one is waited for beyond the deadline, since a run that has ended in time is not late; but not for
+        ever, since a cluster may never answer again.
+        """
+        remaining = self.deadline - time.time()
         if self._state is None:
-            return None
-        return max(0.0, min(self.look_every, self.deadline - time.time()))
+            return max(0.0, remaining) + self.give_answer
+        return max(0.0, min(self.look_every, remaining))
 
     def _late(self) -> dict[str, Any] | None:
         if time.time() < self.deadline:
             return None
-        return _event(WaitEnd.DEADLINE, f"at the deadline: {self._state}")
+        return _event(WaitEnd.DEADLINE, f"at the deadline: {self._state or 'the cluster does not answer'}")
 
     async def _changed(
         self, state: RunState | None, subscription: Subscription, bucket: AsyncBucketClient
