@@ -35,7 +35,7 @@ class LiveCluster:
     def start(self) -> None:
         self._start("kubernetes", "--directory", str(self.directory), "--speed", f"{SPEED:g}")
         self.server = f"http://127.0.0.1:{(self.directory / 'kubernetes.port').read_text()}"
-        self._token = furnish._token(self.directory / "kubeconfig")
+        self._token = furnish.bearer_token(self.directory / "kubeconfig")
         self.start_kubelet()
 
     def start_kubelet(self) -> None:

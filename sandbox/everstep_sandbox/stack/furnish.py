@@ -67,7 +67,7 @@ class Cluster:
 
     def __init__(self, server: str, kubeconfig: Path, check: Callable[[], None]) -> None:
         self._server = server
-        self._token = _token(kubeconfig)
+        self._token = bearer_token(kubeconfig)
         self._check = check
 
     def ensure_checkpoint_configuration(self, bucket: str) -> None:
@@ -126,6 +126,7 @@ def _is_ready(obj: Object) -> bool:
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
-def _token(kubeconfig: Path) -> str | None:
+def bearer_token(kubeconfig: Path) -> str | None:
+    """The token of the kubeconfig's first user, if it has one."""
     users = yaml.safe_load(kubeconfig.read_text()).get("users") or ()
     return next((entry["user"].get("token") for entry in users), None)
