@@ -25,6 +25,8 @@ from everstep.watch.run_state import Phase, RunState
 from everstep.watch.shared import Subscription, subscribed
 
 Log = logging.Logger | Any
+FAILED_POD_LOOKS = 6
+FAILED_POD_PAUSE = 0.1
 
 
 class WaitEnd(StrEnum):
@@ -190,9 +192,17 @@ class Follower:
         self.log.info("Restart %d %s%s", restart, told.start, lost)
 
     async def _collect_failed_pods(self, subscription: Subscription) -> None:
-        for pod in await self._pods(subscription):
-            if pod.has_failed:
-                self._failed_pods.setdefault(pod.attempt, {}).setdefault(pod.uid, pod)
+        """Keep what failed pods say, since a restart deletes them.
+
+        A slice stops being ready a moment before its pod has failed, so a look that finds none is repeated.
+        """
+        for _ in range(FAILED_POD_LOOKS):
+            failed = [pod for pod in await self._pods(subscription) if pod.has_failed]
+            for pod in failed:
+                self._failed_pods.setdefault(pod.attempt, {})[pod.uid] = pod
+            if failed:
+                return
+            await asyncio.sleep(FAILED_POD_PAUSE)
 
     async def _nodes(self, subscription: Subscription) -> list[dict[str, Any]]:
         try:
