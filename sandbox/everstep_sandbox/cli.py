@@ -70,17 +70,19 @@ def _add_fault(verbs: SubParsers) -> None:
 
 
 def _add_repair(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repair-after", type=float, metavar="SECONDS",
-                        help="until the cloud has repaired it, in real time that the sandbox's speed divides "
-                        "(default: 600)")
+    parser.add_argument(
+        "--repair-after",
+        type=float,
+        metavar="SECONDS",
+        help="until the cloud has repaired it, in real time that the sandbox's speed divides (default: 600)",
+    )
 
 
-def _verb(
-    verbs: SubParsers, name: str, text: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
+def _verb(verbs: SubParsers, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("--directory", type=Path, help=f"state of the sandbox (default: ${DIRECTORY_VARIABLE}, "
-                        "else ./build/sandbox)")
+    parser.add_argument(
+        "--directory", type=Path, help=f"state of the sandbox (default: ${DIRECTORY_VARIABLE}, else ./build/sandbox)"
+    )
     parser.set_defaults(run=_reporting(run))
     return parser
 
@@ -109,9 +111,7 @@ def _up(arguments: argparse.Namespace) -> int:
     from everstep_sandbox.stack import commands
     from everstep_sandbox.stack.supervisor import Settings
 
-    settings = Settings(
-        _directory(arguments), arguments.slices, arguments.hosts, arguments.speed, arguments.bucket
-    )
+    settings = Settings(_directory(arguments), arguments.slices, arguments.hosts, arguments.speed, arguments.bucket)
     commands.up(settings, _print, foreground=arguments.foreground)
     return 0
 

@@ -44,8 +44,11 @@ def plan(slices: int, hosts: int) -> list[Machine]:
     if slices < 1 or hosts < 1 or slices * hosts > 250:
         raise ValueError(f"{slices} slices of {hosts} hosts: expected at least one of each and at most 250 hosts")
     return [
-        Machine(name=f"gke-sandbox-v6e-{slice_number}-{host}", pool=f"v6e-{slice_number}",
-                number=slice_number * hosts + host)
+        Machine(
+            name=f"gke-sandbox-v6e-{slice_number}-{host}",
+            pool=f"v6e-{slice_number}",
+            number=slice_number * hosts + host,
+        )
         for slice_number in range(slices)
         for host in range(hosts)
     ]
@@ -92,9 +95,16 @@ def node_object(machine: Machine) -> Object:
             "capacity": resources,
             "allocatable": resources,
             "nodeInfo": {
-                "kubeletVersion": "v1.34.0", "kubeProxyVersion": "v1.34.0", "operatingSystem": "linux",
-                "architecture": "amd64", "osImage": "Everstep sandbox", "containerRuntimeVersion": "everstep://1.0",
-                "kernelVersion": os.uname().release, "machineID": "", "systemUUID": "", "bootID": "",
+                "kubeletVersion": "v1.34.0",
+                "kubeProxyVersion": "v1.34.0",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+                "osImage": "Everstep sandbox",
+                "containerRuntimeVersion": "everstep://1.0",
+                "kernelVersion": os.uname().release,
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
             },
         },
     }

@@ -39,8 +39,15 @@ class LiveCluster:
         self.start_kubelet()
 
     def start_kubelet(self) -> None:
-        self._start("kubelet", "--directory", str(self.directory), "--kubeconfig", str(self.directory / "kubeconfig"),
-                    "--speed", f"{SPEED:g}")
+        self._start(
+            "kubelet",
+            "--directory",
+            str(self.directory),
+            "--kubeconfig",
+            str(self.directory / "kubeconfig"),
+            "--speed",
+            f"{SPEED:g}",
+        )
         self.door = f"http://127.0.0.1:{(self.directory / 'kubelet.port').read_text()}"
         for machine in nodes.load(self.directory / "machines.json"):
             self.wait("/api/v1/nodes", machine.name, is_ready)
@@ -64,8 +71,10 @@ class LiveCluster:
 
     def patch(self, path: str, body: Object) -> Object:
         asked = urllib.request.Request(
-            self.server + path, data=json.dumps(body).encode(), method="PATCH", headers=self._headers()
-            | {"Content-Type": "application/merge-patch+json"},
+            self.server + path,
+            data=json.dumps(body).encode(),
+            method="PATCH",
+            headers=self._headers() | {"Content-Type": "application/merge-patch+json"},
         )
         with urllib.request.urlopen(asked, timeout=10) as answer:
             found: Object = json.loads(answer.read())
@@ -122,7 +131,9 @@ class LiveCluster:
         with (self.directory / f"{part}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"everstep_sandbox.{part}", *arguments, "--port-file", str(port_file)],
-                stdout=log, stderr=log, env={**os.environ, PART_MARKER: f"{self.directory}|{part}"},
+                stdout=log,
+                stderr=log,
+                env={**os.environ, PART_MARKER: f"{self.directory}|{part}"},
             )
         self._processes[part] = process
         deadline = time.monotonic() + 30
@@ -147,7 +158,9 @@ class Namespace:
 
     def path(self, plural: str) -> str:
         prefix = {
-            "jobsets": "/apis/jobset.x-k8s.io/v1alpha2", "jobs": "/apis/batch/v1", "daemonsets": "/apis/apps/v1",
+            "jobsets": "/apis/jobset.x-k8s.io/v1alpha2",
+            "jobs": "/apis/batch/v1",
+            "daemonsets": "/apis/apps/v1",
         }.get(plural, "/api/v1")
         return f"{prefix}/namespaces/{self.name}/{plural}"
 
@@ -241,25 +254,47 @@ def build_pod(name: str, script: str | None = None, **spec: Any) -> Object:
 
 
 def build_jobset(
-    name: str, script: str, *, slices: int = 1, hosts: int = 2, max_restarts: int = 2, priority: str | None = None,
-    exclusive: bool = False, strategy: str = "BlockingRecreate", tpu: str | None = None, **pod_spec: Any,
+    name: str,
+    script: str,
+    *,
+    slices: int = 1,
+    hosts: int = 2,
+    max_restarts: int = 2,
+    priority: str | None = None,
+    exclusive: bool = False,
+    strategy: str = "BlockingRecreate",
+    tpu: str | None = None,
+    **pod_spec: Any,
 ) -> Object:
     """With the failure policies that Everstep gives its runs."""
     container: Object = {
-        "name": "trainer", "image": "example", "command": ["sh", "-c", script],
-        "env": [{"name": "ATTEMPT", "valueFrom": {"fieldRef": {
-            "fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}}],
+        "name": "trainer",
+        "image": "example",
+        "command": ["sh", "-c", script],
+        "env": [
+            {
+                "name": "ATTEMPT",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}},
+            }
+        ],
     }
     if tpu:
         container["resources"] = {"limits": {"google.com/tpu": tpu}}
     template = {
-        "restartPolicy": "Never", "terminationGracePeriodSeconds": 10, "containers": [container],
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 10,
+        "containers": [container],
         "tolerations": [
             {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},
-            {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute",
-             "tolerationSeconds": 30},
+            {
+                "key": "node.kubernetes.io/unreachable",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 30,
+            },
         ],
-        **({"priorityClassName": priority} if priority else {}), **pod_spec,
+        **({"priorityClassName": priority} if priority else {}),
+        **pod_spec,
     }
     failed = {"onJobFailureReasons": ["PodFailurePolicy"]}
     annotations = {"alpha.jobset.sigs.k8s.io/exclusive-topology": nodes.POOL_LABEL} if exclusive else {}
@@ -269,23 +304,54 @@ def build_jobset(
         "metadata": {"name": name, "annotations": annotations},
         "spec": {
             "failurePolicy": {
-                "maxRestarts": max_restarts, "restartStrategy": strategy,
+                "maxRestarts": max_restarts,
+                "restartStrategy": strategy,
                 "rules": [
-                    {"name": "user", "action": "FailJobSet", **failed,
-                     "onJobFailureMessagePatterns": ["exit code (64|65|66|70) "]},
-                    {"name": "world", "action": "RestartJobSetAndIgnoreMaxRestarts", **failed,
-                     "onJobFailureMessagePatterns": ["DisruptionTarget", "exit code (75|76) "]},
+                    {
+                        "name": "user",
+                        "action": "FailJobSet",
+                        **failed,
+                        "onJobFailureMessagePatterns": ["exit code (64|65|66|70) "],
+                    },
+                    {
+                        "name": "world",
+                        "action": "RestartJobSetAndIgnoreMaxRestarts",
+                        **failed,
+                        "onJobFailureMessagePatterns": ["DisruptionTarget", "exit code (75|76) "],
+                    },
                 ],
             },
-            "replicatedJobs": [{"name": "slice", "replicas": slices, "template": {"spec": {
-                "parallelism": hosts, "completions": hosts, "backoffLimit": 0, "completionMode": "Indexed",
-                "podReplacementPolicy": "Failed",
-                "podFailurePolicy": {"rules": [
-                    {"action": "FailJob", "onExitCodes": {
-                        "containerName": "trainer", "operator": "In", "values": [64, 65, 66, 70, 75, 76]}},
-                    {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                ]},
-                "template": {"spec": template},
-            }}}],
+            "replicatedJobs": [
+                {
+                    "name": "slice",
+                    "replicas": slices,
+                    "template": {
+                        "spec": {
+                            "parallelism": hosts,
+                            "completions": hosts,
+                            "backoffLimit": 0,
+                            "completionMode": "Indexed",
+                            "podReplacementPolicy": "Failed",
+                            "podFailurePolicy": {
+                                "rules": [
+                                    {
+                                        "action": "FailJob",
+                                        "onExitCodes": {
+                                            "containerName": "trainer",
+                                            "operator": "In",
+                                            "values": [64, 65, 66, 70, 75, 76],
+                                        },
+                                    },
+                                    {
+                                        "action": "FailJob",
+                                        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                                    },
+                                ]
+                            },
+                            "template": {"spec": template},
+                        }
+                    },
+                }
+            ],
         },
     }

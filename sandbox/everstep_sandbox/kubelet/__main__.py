@@ -42,7 +42,11 @@ async def _run(arguments: argparse.Namespace) -> None:
     directory: Path = arguments.directory.resolve()
     async with Api(arguments.kubeconfig) as api:
         kubelet = Kubelet(
-            api, directory, nodes.load(directory / "machines.json"), Network(directory), speed=arguments.speed,
+            api,
+            directory,
+            nodes.load(directory / "machines.json"),
+            Network(directory),
+            speed=arguments.speed,
             injected=_injected(arguments.storage),
         )
         fleet = Fleet(api, kubelet, directory, speed=arguments.speed)

@@ -31,8 +31,10 @@ class Network:
             self.number = number
             self._holder = holder
             return
-        raise RuntimeError(f"All {len(_NETWORKS)} loopback networks are taken by other sandboxes on this machine; "
-                           "end some of them (everstep sandbox down)")
+        raise RuntimeError(
+            f"All {len(_NETWORKS)} loopback networks are taken by other sandboxes on this machine; "
+            "end some of them (everstep sandbox down)"
+        )
 
     def node(self, number: int) -> NodeAddresses:
         return NodeAddresses(f"127.{self.number}.{number + 1}")

@@ -106,7 +106,10 @@ class Api:
         """Changes after `version` until the server refuses to go on, over as many requests as it takes."""
         while True:
             parameters = {
-                **query, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true",
+                **query,
+                "watch": "true",
+                "resourceVersion": version,
+                "allowWatchBookmarks": "true",
                 "timeoutSeconds": str(_WATCH_SECONDS),
             }
             async with self._live.get(self._url(path, parameters)) as answer:
@@ -121,7 +124,12 @@ class Api:
                         yield Event(change["type"], change["object"])
 
     async def _request(
-        self, method: str, path: str, *, body: Object | None = None, query: Mapping[str, str] | None = None,
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Object:
         data = json.dumps(body).encode() if body is not None else None

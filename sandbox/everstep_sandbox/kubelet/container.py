@@ -35,8 +35,16 @@ class Container:
     """Runs one container by its restart rule. `changed` is called after every change of `state`."""
 
     def __init__(
-        self, spec: Object, state: ContainerState, *, restarts_after: Callable[[int], bool], start: Start,
-        changed: Callable[[], None], address: str, directory: Path, speed: float,
+        self,
+        spec: Object,
+        state: ContainerState,
+        *,
+        restarts_after: Callable[[int], bool],
+        start: Start,
+        changed: Callable[[], None],
+        address: str,
+        directory: Path,
+        speed: float,
         report: Callable[[str, str, str], None],
     ) -> None:
         self.spec = spec

@@ -37,8 +37,10 @@ def field_value(pod: Object, path: str) -> str:
         "status.hostIPs": status.get("hostIP", ""),
     }
     if path not in values:
-        raise ConfigError(f"fieldRef {path!r} is not known here; known are {', '.join(sorted(values))}, "
-                          "metadata.labels['…'] and metadata.annotations['…']")
+        raise ConfigError(
+            f"fieldRef {path!r} is not known here; known are {', '.join(sorted(values))}, "
+            "metadata.labels['…'] and metadata.annotations['…']"
+        )
     return str(values[path])
 
 
@@ -73,8 +75,10 @@ def _value(pod: Object, variable: Object, so_far: Mapping[str, str], lookup: Loo
                     return None
                 raise ConfigError(f"couldn't find key {reference['key']} in {family[:-1]} {reference['name']}")
             return data[reference["key"]]
-    raise ConfigError(f"the source of variable {variable['name']} is not supported: {', '.join(source)}; "
-                      "use value, fieldRef, configMapKeyRef or secretKeyRef")
+    raise ConfigError(
+        f"the source of variable {variable['name']} is not supported: {', '.join(source)}; "
+        "use value, fieldRef, configMapKeyRef or secretKeyRef"
+    )
 
 
 def base(pod: Object, home: Path) -> dict[str, str]:
@@ -95,8 +99,10 @@ def command_line(container: Object, variables: Mapping[str, str], rewriter: Rewr
     """command + args, expanded and rewritten; `python` becomes the interpreter that runs the sandbox."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if not container.get("command"):
-        raise ConfigError(f"container {container['name']} has no command: the sandbox runs no images, "
-                          "so the command that the image would run must be given")
+        raise ConfigError(
+            f"container {container['name']} has no command: the sandbox runs no images, "
+            "so the command that the image would run must be given"
+        )
     words = [rewriter.text(expand(str(word), variables)) for word in words]
     if words[0] in ("python", "python3"):
         words[0] = sys.executable

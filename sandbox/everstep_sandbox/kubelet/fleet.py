@@ -163,8 +163,12 @@ class Fleet:
                     await self._take_down(machine)
                 if machine.state != "running" and machine.repair_at is not None and machine.repair_at <= now:
                     await self._repair(machine)
-            times = [moment for machine in self._machines.values() for moment in (machine.down_at, machine.repair_at)
-                     if moment is not None]
+            times = [
+                moment
+                for machine in self._machines.values()
+                for moment in (machine.down_at, machine.repair_at)
+                if moment is not None
+            ]
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), max(min(times) - time.time(), 0.05) if times else None)
@@ -185,7 +189,8 @@ class Fleet:
         context.directory.mkdir(parents=True, exist_ok=True)
         body = nodes.node_object(machine)
         body["status"]["addresses"] = [
-            {"type": "InternalIP", "address": context.address}, {"type": "Hostname", "address": machine.name},
+            {"type": "InternalIP", "address": context.address},
+            {"type": "Hostname", "address": machine.name},
         ]
         body["status"]["conditions"] = _conditions()
         while True:
@@ -232,10 +237,15 @@ class Fleet:
         except ApiFailure as failure:
             if failure.code != 404:
                 raise
-            await self._api.create(_LEASES, {
-                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                "metadata": {"name": machine.name}, "spec": spec,
-            })
+            await self._api.create(
+                _LEASES,
+                {
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {"name": machine.name},
+                    "spec": spec,
+                },
+            )
 
     def _machine(self, name: str) -> Machine:
         machine = self._machines.get(name)
@@ -265,7 +275,13 @@ def _conditions() -> list[Object]:
         ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
     ]
     return [
-        {"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now,
-         "lastTransitionTime": now}
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
         for kind, status, reason, message in wanted
     ]

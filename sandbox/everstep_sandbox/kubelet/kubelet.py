@@ -25,7 +25,13 @@ class Kubelet:
     """Pods of all machines. A machine that is not present has no workers: its pods are nobody's."""
 
     def __init__(
-        self, api: Api, directory: Path, machines: list[Machine], network: Network, *, speed: float,
+        self,
+        api: Api,
+        directory: Path,
+        machines: list[Machine],
+        network: Network,
+        *,
+        speed: float,
         injected: Mapping[str, str],
     ) -> None:
         self._directory = directory

@@ -119,13 +119,20 @@ def phase(pod: Object, init: Mapping[str, ContainerState], main: Mapping[str, Co
 
 
 def conditions(
-    pod: Object, init: Mapping[str, ContainerState], main: Mapping[str, ContainerState], pod_phase: str,
-    previous: Sequence[Object], now: datetime.datetime, *, sandbox_ready: bool,
+    pod: Object,
+    init: Mapping[str, ContainerState],
+    main: Mapping[str, ContainerState],
+    pod_phase: str,
+    previous: Sequence[Object],
+    now: datetime.datetime,
+    *,
+    sandbox_ready: bool,
 ) -> list[Object]:
     """The conditions that the kubelet owns, with the transition times of those that did not change."""
     containers = pod["spec"].get("initContainers") or ()
     pending = [
-        container["name"] for container in containers
+        container["name"]
+        for container in containers
         if not (init[container["name"]].started if is_sidecar(container) else init[container["name"]].exit_code == 0)
     ]
     initialized = not pending or pod_phase in ("Running", "Succeeded")

@@ -262,7 +262,10 @@ class PodWorker:
         }
         working = Path(rewriter.text(container["workingDir"])) if container.get("workingDir") else self.directory
         return await ContainerProcess.start(
-            words, variables, working, log_path(self.directory, container["name"]),
+            words,
+            variables,
+            working,
+            log_path(self.directory, container["name"]),
             f"{self._marker()}{container['name']}|",
         )
 

@@ -58,7 +58,10 @@ async def _attempt(probe: Object, address: str, directory: Path) -> bool:
 
 async def _exec(command: list[str], directory: Path, timeout: float) -> bool:
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=directory, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+        *command,
+        cwd=directory,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:

@@ -59,8 +59,13 @@ class ContainerProcess:
         # The kubelet has one thread, so that running code between fork and exec is safe; and asyncio's own
         # subprocesses would not leave the moment of reaping to us.
         popen = subprocess.Popen(  # noqa: ASYNC220
-            words, env={**environment, MARKER: marker}, cwd=directory, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            words,
+            env={**environment, MARKER: marker},
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
             preexec_fn=_in_child,  # noqa: PLW1509
         )
         try:

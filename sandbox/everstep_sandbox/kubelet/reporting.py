@@ -110,7 +110,12 @@ class PodReporter:
             "podIPs": [{"ip": worker.address}],
             "startTime": before.get("startTime") or self._started_at,
             "conditions": conditions(
-                worker.pod, init, main, worker.phase, before.get("conditions") or (), now,
+                worker.pod,
+                init,
+                main,
+                worker.phase,
+                before.get("conditions") or (),
+                now,
                 sandbox_ready=worker.directory.exists(),
             ),
             "containerStatuses": [state.as_status() for state in main.values()],
@@ -127,8 +132,11 @@ class PodReporter:
             "kind": "Event",
             "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": metadata["namespace"]},
             "involvedObject": {
-                "apiVersion": "v1", "kind": "Pod", "name": metadata["name"],
-                "namespace": metadata["namespace"], "uid": metadata["uid"],
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
             },
             "type": kind,
             "reason": reason,
@@ -161,13 +169,17 @@ def recorded_state(spec: Object, status: Object | None, *, was_started: bool) ->
     if ended := reported.get("terminated"):
         state.start(ended.get("containerID", ""), _moment(ended.get("startedAt")) or now)
         state.terminate(
-            int(ended["exitCode"]), _moment(ended.get("finishedAt")) or now,
-            reason=ended.get("reason", ""), message=ended.get("message", ""),
+            int(ended["exitCode"]),
+            _moment(ended.get("finishedAt")) or now,
+            reason=ended.get("reason", ""),
+            message=ended.get("message", ""),
         )
     elif was_started or "running" in reported:
         state.start("", _moment((reported.get("running") or {}).get("startedAt")) or now)
         state.terminate(
-            137, now, reason="ContainerStatusUnknown",
+            137,
+            now,
+            reason="ContainerStatusUnknown",
             message="The container could not be located when the pod was terminated",
         )
     return state

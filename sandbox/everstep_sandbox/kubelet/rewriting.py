@@ -44,9 +44,7 @@ _POD_NAME = re.compile(
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """$(VAR) as Kubernetes does: unknown names stay as they are, $$ is a dollar sign."""
-    return _REFERENCE.sub(
-        lambda found: "$" if found[0] == "$$" else variables.get(found["name"], found[0]), text
-    )
+    return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else variables.get(found["name"], found[0]), text)
 
 
 _REFERENCE = re.compile(r"\$\$|\$\((?P<name>[^()\s]+)\)")

@@ -67,8 +67,10 @@ class PodVolumes:
             _publish_files(path, self._referenced_files("secrets", volume["secret"], "secretName"))
         elif "emptyDir" not in volume:
             kinds = ", ".join(key for key in volume if key != "name")
-            raise MountError(f"volume {volume['name']} is of a kind that the sandbox does not have ({kinds}); "
-                             "use emptyDir, downwardAPI, configMap, secret, hostPath or the checkpoint driver")
+            raise MountError(
+                f"volume {volume['name']} is of a kind that the sandbox does not have ({kinds}); "
+                "use emptyDir, downwardAPI, configMap, secret, hostPath or the checkpoint driver"
+            )
         return str(path)
 
     async def _publish(self, pod: Object, volume: Object) -> str:
@@ -127,7 +129,8 @@ class PodVolumes:
 def checkpoint_volumes(pod: Object) -> list[str]:
     """Names of the pod's volumes that the checkpoint driver serves."""
     return [
-        volume["name"] for volume in pod["spec"].get("volumes") or ()
+        volume["name"]
+        for volume in pod["spec"].get("volumes") or ()
         if (volume.get("csi") or {}).get("driver") == CHECKPOINT_DRIVER
     ]
 

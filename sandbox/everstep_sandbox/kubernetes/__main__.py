@@ -103,10 +103,16 @@ def main() -> None:
     parser.add_argument("--api-only", action="store_true", help="run no controllers and no scheduler")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(serve(
-        arguments.directory.resolve(), port=arguments.port, speed=arguments.speed,
-        require_token=arguments.require_token, with_controllers=not arguments.api_only, port_file=arguments.port_file,
-    ))
+    asyncio.run(
+        serve(
+            arguments.directory.resolve(),
+            port=arguments.port,
+            speed=arguments.speed,
+            require_token=arguments.require_token,
+            with_controllers=not arguments.api_only,
+            port_file=arguments.port_file,
+        )
+    )
 
 
 if __name__ == "__main__":

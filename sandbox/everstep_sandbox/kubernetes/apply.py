@@ -19,9 +19,17 @@ Step = str | tuple[str, Any]
 Path = tuple[Step, ...]
 
 _NOT_OWNED = frozenset({"apiVersion", "kind"})
-_IDENTITY = frozenset({
-    "name", "namespace", "uid", "resourceVersion", "managedFields", "creationTimestamp", "generation",
-})
+_IDENTITY = frozenset(
+    {
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "managedFields",
+        "creationTimestamp",
+        "generation",
+    }
+)
 
 
 def apply(
@@ -67,20 +75,25 @@ def _is_of(entry: dict[str, Any], manager: str, part: str | None) -> bool:
     return entry.get("manager") == manager and entry.get("subresource") == part
 
 
-def _check_conflicts(
-    resource: Resource, current: Object, owned: dict[Path, Any], others: list[dict[str, Any]]
-) -> None:
+def _check_conflicts(resource: Resource, current: Object, owned: dict[Path, Any], others: list[dict[str, Any]]) -> None:
     causes = []
     for other in others:
         for path in _paths(other):
             if path in owned and _read(current, path) != owned[path]:
-                causes.append({"reason": "FieldManagerConflict", "field": _dotted(path),
-                               "message": f'conflict with "{other["manager"]}" using {other.get("apiVersion")}'})
+                causes.append(
+                    {
+                        "reason": "FieldManagerConflict",
+                        "field": _dotted(path),
+                        "message": f'conflict with "{other["manager"]}" using {other.get("apiVersion")}',
+                    }
+                )
     if causes:
         fields = ", ".join(cause["field"] for cause in causes)
         plural = "conflict" if len(causes) == 1 else "conflicts"
         raise errors.ApiError(
-            409, "Conflict", f"Apply failed with {len(causes)} {plural}: {causes[0]['message']}: {fields}",
+            409,
+            "Conflict",
+            f"Apply failed with {len(causes)} {plural}: {causes[0]['message']}: {fields}",
             {"causes": causes},
         )
 

@@ -19,10 +19,14 @@ def create_initial_objects(store: Store) -> None:
     for name, value in _SYSTEM_PRIORITIES.items():
         description = "Used for system critical pods."
         _ensure(store, "priorityclasses", {"metadata": {"name": name}, "value": value, "description": description})
-    _ensure(store, "csidrivers", {
-        "metadata": {"name": CSI_DRIVER},
-        "spec": {"attachRequired": False, "podInfoOnMount": True, "volumeLifecycleModes": ["Ephemeral"]},
-    })
+    _ensure(
+        store,
+        "csidrivers",
+        {
+            "metadata": {"name": CSI_DRIVER},
+            "spec": {"attachRequired": False, "podInfoOnMount": True, "volumeLifecycleModes": ["Ephemeral"]},
+        },
+    )
     for resource in RESOURCES:
         if resource.custom:
             _ensure(store, "customresourcedefinitions", _definition(resource))
@@ -35,8 +39,11 @@ def _ensure(store: Store, plural: str, obj: Object) -> None:
 
 def _definition(resource: Resource) -> Object:
     names = {
-        "plural": resource.plural, "singular": resource.singular, "kind": resource.kind,
-        "listKind": f"{resource.kind}List", "shortNames": list(resource.short_names),
+        "plural": resource.plural,
+        "singular": resource.singular,
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "shortNames": list(resource.short_names),
     }
     schema = CUSTOM_SCHEMAS[resource.plural]
     return {
@@ -45,11 +52,21 @@ def _definition(resource: Resource) -> Object:
             "group": resource.group,
             "names": names,
             "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [{
-                "name": resource.version, "served": True, "storage": True, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "description": schema["description"],
-                                               "x-kubernetes-preserve-unknown-fields": True}},
-            }],
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "description": schema["description"],
+                            "x-kubernetes-preserve-unknown-fields": True,
+                        }
+                    },
+                }
+            ],
         },
         "status": {
             "acceptedNames": names,

@@ -43,8 +43,11 @@ _REPLICATED_JOB = _object(
     replicas=_integer("Number of Jobs created from the template.", default=1, minimum=0),
     template=_reference("V1JobTemplateSpec"),
     dependsOn=_array(
-        _object("A replicated job that has to reach a status first.", name=_string(),
-                status=_string(enum=["Ready", "Complete"])),
+        _object(
+            "A replicated job that has to reach a status first.",
+            name=_string(),
+            status=_string(enum=["Ready", "Complete"]),
+        ),
         "Replicated jobs that start before this one.",
     ),
 )
@@ -54,8 +57,13 @@ _FAILURE_RULE = _object(
     name=_string("Name of the rule."),
     action=_string(
         "What is done.",
-        enum=["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob",
-              "RestartJobAndIgnoreMaxRestarts"],
+        enum=[
+            "FailJobSet",
+            "RestartJobSet",
+            "RestartJobSetAndIgnoreMaxRestarts",
+            "RestartJob",
+            "RestartJobAndIgnoreMaxRestarts",
+        ],
     ),
     onJobFailureReasons=_array(_string(), "Reasons of the Job's failure; empty matches all."),
     onJobFailureMessagePatterns=_array(_string(), "Regular expressions for the message; empty matches all."),
@@ -70,8 +78,14 @@ _VOLUME_CLAIM_POLICY = _object(
 
 _REPLICATED_JOB_STATUS = _object(
     "Counts of the Jobs of one replicated job.",
-    name=_string(), ready=_integer(), succeeded=_integer(), failed=_integer(), active=_integer(), suspended=_integer(),
-    jobRestarts=_array(_integer()), jobRestartsCountTowardsMax=_array(_integer()),
+    name=_string(),
+    ready=_integer(),
+    succeeded=_integer(),
+    failed=_integer(),
+    active=_integer(),
+    suspended=_integer(),
+    jobRestarts=_array(_integer()),
+    jobRestartsCountTowardsMax=_array(_integer()),
 )
 
 JOBSET: Schema = _object(
@@ -90,7 +104,8 @@ JOBSET: Schema = _object(
         ),
         successPolicy=_object(
             "When the set counts as completed.",
-            operator=_string(enum=["All", "Any"]), targetReplicatedJobs=_array(_string()),
+            operator=_string(enum=["All", "Any"]),
+            targetReplicatedJobs=_array(_string()),
         ),
         failurePolicy=_object(
             "What to do when a Job fails.",
@@ -126,8 +141,11 @@ CHECKPOINT_CONFIGURATION: Schema = _object(
     spec=_object(
         "What is wanted.",
         cloudStorageBucketName=_string("Bucket for backups, without gs://."),
-        nodeSelector={"type": "object", "description": "Nodes that get the driver.",
-                      "additionalProperties": {"type": "string"}},
+        nodeSelector={
+            "type": "object",
+            "description": "Nodes that get the driver.",
+            "additionalProperties": {"type": "string"},
+        },
         tolerations=_array(_reference("V1Toleration")),
         inMemoryVolumeSize=_string("Size of a node's RAM disk, a quantity such as 200Gi."),
         csiEphemeralLimit=_string("Ephemeral storage limit of the driver."),
@@ -140,26 +158,57 @@ CHECKPOINT_CONFIGURATION: Schema = _object(
 _LABELS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 _TEMPLATE_METADATA = _object("", labels=_LABELS, annotations=_LABELS)
 _CONTAINER = _object(
-    "", name=_string(), image=_string(), command=_array(_string()), args=_array(_string()), workingDir=_string(),
+    "",
+    name=_string(),
+    image=_string(),
+    command=_array(_string()),
+    args=_array(_string()),
+    workingDir=_string(),
     env=_array(_object("", name=_string(), value=_string(), valueFrom=_object(""))),
     volumeMounts=_array(_object("", name=_string(), mountPath=_string(), readOnly=_boolean())),
 )
 # The part of the built-in types that people get wrong in a JobSet: numbers where text is wanted, and the reverse.
 _KNOWN_TYPES: dict[str, Schema] = {
-    "V1JobTemplateSpec": _object("", metadata=_TEMPLATE_METADATA, spec=_object(
+    "V1JobTemplateSpec": _object(
         "",
-        parallelism=_integer(), completions=_integer(), backoffLimit=_integer(), completionMode=_string(),
-        suspend=_boolean(), podReplacementPolicy=_string(), activeDeadlineSeconds=_integer(),
-        template=_object("", metadata=_TEMPLATE_METADATA, spec=_object(
+        metadata=_TEMPLATE_METADATA,
+        spec=_object(
             "",
-            restartPolicy=_string(), priorityClassName=_string(), serviceAccountName=_string(),
-            terminationGracePeriodSeconds=_integer(), nodeSelector=_LABELS, hostNetwork=_boolean(),
-            initContainers=_array(_CONTAINER), containers=_array(_CONTAINER),
-            tolerations=_array(_object("", key=_string(), operator=_string(), value=_string(), effect=_string(),
-                                       tolerationSeconds=_integer())),
-            volumes=_array(_object("", name=_string())),
-        )),
-    )),
+            parallelism=_integer(),
+            completions=_integer(),
+            backoffLimit=_integer(),
+            completionMode=_string(),
+            suspend=_boolean(),
+            podReplacementPolicy=_string(),
+            activeDeadlineSeconds=_integer(),
+            template=_object(
+                "",
+                metadata=_TEMPLATE_METADATA,
+                spec=_object(
+                    "",
+                    restartPolicy=_string(),
+                    priorityClassName=_string(),
+                    serviceAccountName=_string(),
+                    terminationGracePeriodSeconds=_integer(),
+                    nodeSelector=_LABELS,
+                    hostNetwork=_boolean(),
+                    initContainers=_array(_CONTAINER),
+                    containers=_array(_CONTAINER),
+                    tolerations=_array(
+                        _object(
+                            "",
+                            key=_string(),
+                            operator=_string(),
+                            value=_string(),
+                            effect=_string(),
+                            tolerationSeconds=_integer(),
+                        )
+                    ),
+                    volumes=_array(_object("", name=_string())),
+                ),
+            ),
+        ),
+    ),
 }
 
 CUSTOM_SCHEMAS: dict[str, Schema] = {"jobsets": JOBSET, "checkpointconfigurations": CHECKPOINT_CONFIGURATION}
@@ -180,7 +229,11 @@ def prune(value: Any, schema: Schema) -> None:
 
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,), "integer": (int,), "boolean": (bool,), "object": (dict,), "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
 }
 
 
@@ -191,8 +244,13 @@ def type_errors(value: Any, schema: Schema, path: str) -> list[tuple[str, str]]:
     if expected is None or value is None:
         return []
     if not isinstance(value, _PYTHON_TYPES[expected]) or (expected == "integer" and isinstance(value, bool)):
-        return [(path, f'Invalid value: "{_type_name(value)}": {path} in body must be of type {expected}: '
-                       f'"{_type_name(value)}"')]
+        return [
+            (
+                path,
+                f'Invalid value: "{_type_name(value)}": {path} in body must be of type {expected}: '
+                f'"{_type_name(value)}"',
+            )
+        ]
     if "enum" in schema and value not in schema["enum"]:
         allowed = ", ".join(f'"{item}"' for item in schema["enum"])
         return [(path, f'Unsupported value: "{value}": supported values: {allowed}')]
@@ -201,11 +259,17 @@ def type_errors(value: Any, schema: Schema, path: str) -> list[tuple[str, str]]:
         return [(path, f"Invalid value: {value}: {path} in body should be greater than or equal to {bound}")]
     if isinstance(value, dict):
         properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
-        return [found for key, item in value.items()
-                for found in type_errors(item, properties.get(key, others), f"{path}.{key}" if path else key)]
+        return [
+            found
+            for key, item in value.items()
+            for found in type_errors(item, properties.get(key, others), f"{path}.{key}" if path else key)
+        ]
     if isinstance(value, list) and "items" in schema:
-        return [found for index, item in enumerate(value)
-                for found in type_errors(item, schema["items"], f"{path}[{index}]")]
+        return [
+            found
+            for index, item in enumerate(value)
+            for found in type_errors(item, schema["items"], f"{path}[{index}]")
+        ]
     return []
 
 

@@ -59,9 +59,12 @@ def not_found(resource: Resource, name: str) -> ApiError:
 
 
 def no_such_path(path: str) -> ApiError:
-    return ApiError(404, "NotFound", "the server could not find the requested resource", {"causes": [
-        {"reason": "UnexpectedServerResponse", "message": f"404 page not found: {path}"}
-    ]})
+    return ApiError(
+        404,
+        "NotFound",
+        "the server could not find the requested resource",
+        {"causes": [{"reason": "UnexpectedServerResponse", "message": f"404 page not found: {path}"}]},
+    )
 
 
 def already_exists(resource: Resource, name: str) -> ApiError:
@@ -97,9 +100,7 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
     details: dict[str, Any] = {"name": name, "kind": resource.kind}
     if resource.group:
         details["group"] = resource.group
-    details["causes"] = [
-        {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes
-    ]
+    details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details)
 
 

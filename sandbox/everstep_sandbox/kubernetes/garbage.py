@@ -142,9 +142,7 @@ class _Collector:
         with contextlib.suppress(ApiError):
             self._store.update(plural, meta.get("namespace"), changed, user_agent=_AGENT)
 
-    def _delete(
-        self, plural: str, namespace: str | None, name: str, uid: str, propagation: Propagation
-    ) -> None:
+    def _delete(self, plural: str, namespace: str | None, name: str, uid: str, propagation: Propagation) -> None:
         found = self._store.peek(plural, namespace, name)
         if found is None or found["metadata"].get("deletionTimestamp"):
             return

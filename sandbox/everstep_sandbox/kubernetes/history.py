@@ -19,9 +19,7 @@ class Change:
 
     __slots__ = ("_encoded", "object", "previous", "resource", "type", "version")
 
-    def __init__(
-        self, type: ChangeType, resource: str, object: Object, previous: Object | None, version: int
-    ) -> None:
+    def __init__(self, type: ChangeType, resource: str, object: Object, previous: Object | None, version: int) -> None:
         self.type = type
         self.resource = resource
         self.object = object

@@ -15,8 +15,14 @@ ORPHAN_FINALIZER = "orphan"
 
 # Fields of the metadata that only the store sets.
 _SYSTEM_METADATA = (
-    "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "namespace",
-    "resourceVersion", "generateName",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "namespace",
+    "resourceVersion",
+    "generateName",
 )
 
 

@@ -60,7 +60,8 @@ def json_patch(target: Object, operations: list[dict[str, Any]]) -> Any:
             document = action(document, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise ApiError(
-                422, "Invalid",
+                422,
+                "Invalid",
                 "the server rejected our request due to an error in our request: "
                 f"JSON patch {operation['op']} at {operation['path']!r}: {error}",
             ) from error
@@ -134,7 +135,12 @@ def _test(document: Any, operation: dict[str, Any]) -> Any:
 
 
 _OPERATIONS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
-    "add": _add, "remove": _remove, "replace": _replace, "copy": _copy, "move": _move, "test": _test,
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "copy": _copy,
+    "move": _move,
+    "test": _test,
 }
 
 

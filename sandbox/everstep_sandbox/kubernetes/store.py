@@ -269,7 +269,10 @@ class Store:
         found = self.get("pods", namespace, pod)
         if found is not None and uid in (None, found["metadata"]["uid"]):
             set_condition(
-                found, "DisruptionTarget", "True", reason="EvictionByEvictionAPI",
+                found,
+                "DisruptionTarget",
+                "True",
+                reason="EvictionByEvictionAPI",
                 message="Eviction API: evicting",
             )
             self.update("pods", namespace, found, subresource="status", user_agent=user_agent)
@@ -283,9 +286,7 @@ class Store:
         for hook in self._hooks:
             hook(self, info, new, old, subresource)
 
-    def _commit_or_remove(
-        self, info: Resource, new: Object, old: Object, verb: str, user_agent: str
-    ) -> Object | None:
+    def _commit_or_remove(self, info: Resource, new: Object, old: Object, verb: str, user_agent: str) -> Object | None:
         meta = new["metadata"]
         is_due = meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds")
         if is_due and not meta.get("finalizers"):

@@ -89,7 +89,9 @@ def status(directory: Path) -> Object:
         "parts": {name: "running" if known.is_alive(name) else "ended" for name in known.pids},
         "machines": [
             {
-                "name": machine.name, "pool": machine.pool, "state": machine.state,
+                "name": machine.name,
+                "pool": machine.pool,
+                "state": machine.state,
                 "repaired_in": round(max(0.0, machine.repair_at - now), 1) if machine.repair_at else None,
             }
             for machine in machines
@@ -116,10 +118,28 @@ def _daemonise(settings: Settings, print_line: Print) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", supervisor.__name__, "--directory", str(settings.directory),
-             "--slices", str(settings.slices), "--hosts", str(settings.hosts), "--speed", f"{settings.speed:g}",
-             "--bucket", settings.bucket, "--report", str(writing)],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=(writing,), start_new_session=True,
+            [
+                sys.executable,
+                "-m",
+                supervisor.__name__,
+                "--directory",
+                str(settings.directory),
+                "--slices",
+                str(settings.slices),
+                "--hosts",
+                str(settings.hosts),
+                "--speed",
+                f"{settings.speed:g}",
+                "--bucket",
+                settings.bucket,
+                "--report",
+                str(writing),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(writing,),
+            start_new_session=True,
             env={**os.environ, PART_MARKER: f"{settings.directory}|supervisor"},
         )
     os.close(writing)
@@ -138,16 +158,19 @@ def _daemonise(settings: Settings, print_line: Print) -> None:
 def _start_missing(directory: Path, known: Record, print_line: Print) -> None:
     missing = known.missing()
     if not missing:
-        print_line(f"the sandbox in {directory} is up already: Kubernetes at {known.kubernetes}, "
-                   f"Cloud Storage at {known.storage}")
+        print_line(
+            f"the sandbox in {directory} is up already: Kubernetes at {known.kubernetes}, "
+            f"Cloud Storage at {known.storage}"
+        )
         return
     print_line(f"starting what has ended: {', '.join(missing)}")
     os.kill(known.pids["supervisor"], signal.SIGHUP)
     deadline = time.monotonic() + _REPAIR_SECONDS
     while (now := record.read(directory)) is None or now.missing():
         if time.monotonic() > deadline:
-            raise SandboxError(f"{', '.join(missing)} did not start within {_REPAIR_SECONDS:.0f} s; "
-                               f"see {directory / 'logs'}")
+            raise SandboxError(
+                f"{', '.join(missing)} did not start within {_REPAIR_SECONDS:.0f} s; see {directory / 'logs'}"
+            )
         time.sleep(0.05)
     print_line("ready")
 

@@ -41,11 +41,15 @@ class Part:
         deadline = time.monotonic() + _ANSWER_SECONDS
         while not file.exists():
             if not self.is_alive():
-                raise PartError(f"{self.name} ended with exit code {self.process.returncode}; "
-                                f"its log {self.log} ends with:\n{log_end(self.log)}")
+                raise PartError(
+                    f"{self.name} ended with exit code {self.process.returncode}; "
+                    f"its log {self.log} ends with:\n{log_end(self.log)}"
+                )
             if time.monotonic() > deadline:
-                raise PartError(f"{self.name} does not answer after {_ANSWER_SECONDS:.0f} s; its log {self.log} ends "
-                                f"with:\n{log_end(self.log)}")
+                raise PartError(
+                    f"{self.name} does not answer after {_ANSWER_SECONDS:.0f} s; its log {self.log} ends "
+                    f"with:\n{log_end(self.log)}"
+                )
             time.sleep(0.02)
         return file.read_text()
 
@@ -66,8 +70,13 @@ def start(directory: Path, name: str, module: str, *arguments: str) -> Part:
     with log.open("ab") as output:
         # The supervisor has one thread, so that running code between fork and exec is safe.
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            env=environment, start_new_session=True, preexec_fn=_end_with_parent,  # noqa: PLW1509
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509
         )
     return Part(name, process, log)
 

@@ -60,20 +60,59 @@ class Supervisor:
         if not machines.exists():
             nodes.save(machines, nodes.plan(self._settings.slices, self._settings.hosts))
         storage_port, api_port = directory / "storage.port", directory / "kubernetes.port"
-        storage = self._ensure("storage", "everstep_sandbox.storage", storage_port, "--directory",
-                               str(directory / "storage"), "--port", "0", "--port-file", str(storage_port))
-        api = self._ensure("control-plane", "everstep_sandbox.kubernetes", api_port, "--directory", str(directory),
-                           "--port-file", str(api_port), "--speed", speed)
+        storage = self._ensure(
+            "storage",
+            "everstep_sandbox.storage",
+            storage_port,
+            "--directory",
+            str(directory / "storage"),
+            "--port",
+            "0",
+            "--port-file",
+            str(storage_port),
+        )
+        api = self._ensure(
+            "control-plane",
+            "everstep_sandbox.kubernetes",
+            api_port,
+            "--directory",
+            str(directory),
+            "--port-file",
+            str(api_port),
+            "--speed",
+            speed,
+        )
         self._addresses["storage"] = f"http://127.0.0.1:{storage.wait_for(storage_port)}"
         report(f"Cloud Storage at {self._addresses['storage']}")
         self._addresses["kubernetes"] = f"http://127.0.0.1:{api.wait_for(api_port)}"
         report(f"Kubernetes at {self._addresses['kubernetes']}")
         kubeconfig, door = str(directory / "kubeconfig"), directory / "kubelet.port"
-        kubelet = self._ensure("kubelet", "everstep_sandbox.kubelet", door, "--directory", str(directory),
-                               "--kubeconfig", kubeconfig, "--storage", self._addresses["storage"],
-                               "--port-file", str(door), "--speed", speed)
-        self._ensure("checkpointing", "everstep_sandbox.checkpointing.controller", None, "--directory",
-                     str(directory), "--kubeconfig", kubeconfig, "--speed", speed)
+        kubelet = self._ensure(
+            "kubelet",
+            "everstep_sandbox.kubelet",
+            door,
+            "--directory",
+            str(directory),
+            "--kubeconfig",
+            kubeconfig,
+            "--storage",
+            self._addresses["storage"],
+            "--port-file",
+            str(door),
+            "--speed",
+            speed,
+        )
+        self._ensure(
+            "checkpointing",
+            "everstep_sandbox.checkpointing.controller",
+            None,
+            "--directory",
+            str(directory),
+            "--kubeconfig",
+            kubeconfig,
+            "--speed",
+            speed,
+        )
         furnish.ensure_bucket(self._addresses["storage"], self._settings.bucket)
         cluster = furnish.Cluster(self._addresses["kubernetes"], directory / "kubeconfig", self._check_alive)
         cluster.ensure_checkpoint_configuration(self._settings.bucket)
@@ -118,18 +157,28 @@ class Supervisor:
     def _check_alive(self) -> None:
         for part in self._parts.values():
             if not part.is_alive():
-                raise PartError(f"{part.name} ended with exit code {part.process.returncode}; its log {part.log} "
-                                f"ends with:\n{parts.log_end(part.log)}")
+                raise PartError(
+                    f"{part.name} ended with exit code {part.process.returncode}; its log {part.log} "
+                    f"ends with:\n{parts.log_end(part.log)}"
+                )
 
     def _write_record(self) -> None:
         pids = {"supervisor": os.getpid(), **{name: part.process.pid for name, part in self._parts.items()}}
-        record.write(self._directory, record.Record(
-            kubernetes=self._addresses["kubernetes"], storage=self._addresses["storage"],
-            kubelet=self._addresses["kubelet"], kubeconfig=str(self._directory / "kubeconfig"),
-            bucket=self._settings.bucket, speed=self._settings.speed, slices=self._settings.slices,
-            hosts=self._settings.hosts, pids=pids,
-            started={name: record.start_time(pid) for name, pid in pids.items()},
-        ))
+        record.write(
+            self._directory,
+            record.Record(
+                kubernetes=self._addresses["kubernetes"],
+                storage=self._addresses["storage"],
+                kubelet=self._addresses["kubelet"],
+                kubeconfig=str(self._directory / "kubeconfig"),
+                bucket=self._settings.bucket,
+                speed=self._settings.speed,
+                slices=self._settings.slices,
+                hosts=self._settings.hosts,
+                pids=pids,
+                started={name: record.start_time(pid) for name, pid in pids.items()},
+            ),
+        )
 
 
 def supervise(settings: Settings, report: Report, finished: Callable[[], None] = lambda: None) -> int:

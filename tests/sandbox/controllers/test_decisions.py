@@ -26,10 +26,14 @@ def test_indexes_read_and_written(text: str, found: set[int]) -> None:
 
 def make_job(**spec: Any) -> Object:
     return {
-        "apiVersion": "batch/v1", "kind": "Job",
+        "apiVersion": "batch/v1",
+        "kind": "Job",
         "metadata": {"name": "job", "namespace": "ns", "uid": "job-uid"},
         "spec": {
-            "completionMode": "Indexed", "parallelism": 2, "completions": 2, "backoffLimit": 0,
+            "completionMode": "Indexed",
+            "parallelism": 2,
+            "completions": 2,
+            "backoffLimit": 0,
             "podReplacementPolicy": "Failed",
             "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c"}]}},
             **spec,
@@ -42,7 +46,9 @@ def make_pod(
 ) -> Object:
     pod = build_pod(make_job(), index)
     pod["metadata"] |= {
-        "uid": f"pod-{index}-{phase}", "name": f"job-{index}", "creationTimestamp": "2026-01-01T11:00:00Z",
+        "uid": f"pod-{index}-{phase}",
+        "name": f"job-{index}",
+        "creationTimestamp": "2026-01-01T11:00:00Z",
     }
     if deleting:
         pod["metadata"]["deletionTimestamp"] = "2026-01-01T11:59:00Z"
@@ -108,14 +114,17 @@ def test_back_off_before_a_failed_pod_is_replaced() -> None:
 
 
 def test_pod_failure_policy_takes_the_first_rule() -> None:
-    policy = {"rules": [
-        {"action": "FailJob", "onExitCodes": {"containerName": "other", "operator": "In", "values": [3]}},
-        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
-        {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [42]}},
-    ]}
+    policy = {
+        "rules": [
+            {"action": "FailJob", "onExitCodes": {"containerName": "other", "operator": "In", "values": [3]}},
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+            {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [42]}},
+        ]
+    }
     pod = make_pod(0, "Failed", code=3)
     assert failure_policy.match(policy, pod) == failure_policy.Match(
-        "FailJob", "Container c for pod ns/job-0 failed with exit code 3 matching FailJob rule at index 2")
+        "FailJob", "Container c for pod ns/job-0 failed with exit code 3 matching FailJob rule at index 2"
+    )
     pod["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
     assert failure_policy.match(policy, pod) == failure_policy.Match("Ignore")
     assert failure_policy.match(policy, make_pod(0, "Failed", code=42)) is None
@@ -132,30 +141,74 @@ def make_jobset(status: Object | None = None, **spec: Any) -> Object:
 
 def failed_job(index: int, reason: str, message: str, second: int) -> Object:
     return {
-        "metadata": {"name": f"js-slice-{index}", "uid": f"job-{index}", "labels": {
-            "jobset.sigs.k8s.io/replicatedjob-name": "slice", "jobset.sigs.k8s.io/restart-attempt": "0"}},
-        "spec": {}, "status": {"conditions": [{"type": "Failed", "status": "True", "reason": reason, "message": message,
-                                               "lastTransitionTime": f"2026-01-01T12:00:{second:02d}Z"}]},
+        "metadata": {
+            "name": f"js-slice-{index}",
+            "uid": f"job-{index}",
+            "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "slice", "jobset.sigs.k8s.io/restart-attempt": "0"},
+        },
+        "spec": {},
+        "status": {
+            "conditions": [
+                {
+                    "type": "Failed",
+                    "status": "True",
+                    "reason": reason,
+                    "message": message,
+                    "lastTransitionTime": f"2026-01-01T12:00:{second:02d}Z",
+                }
+            ]
+        },
     }
 
 
 RULES = [
-    {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"],
-     "onJobFailureMessagePatterns": ["exit code 64 "]},
+    {
+        "action": "FailJobSet",
+        "onJobFailureReasons": ["PodFailurePolicy"],
+        "onJobFailureMessagePatterns": ["exit code 64 "],
+    },
     {"action": "RestartJobSetAndIgnoreMaxRestarts", "onJobFailureReasons": ["PodFailurePolicy"]},
 ]
 
 
-@pytest.mark.parametrize(("jobs", "restarts", "kind", "reason", "first", "counts"), [
-    ([failed_job(0, "PodFailurePolicy", "… exit code 64 …", 5)], 0, "fail", "FailJobSetFailurePolicyAction", 0, False),
-    # An earlier failure of another kind does not hide a user's error: the first rule that any Job matches decides.
-    ([failed_job(0, "PodFailurePolicy", "exit code 75 …", 1), failed_job(1, "PodFailurePolicy", "exit code 64 …", 5)],
-     0, "fail", "FailJobSetFailurePolicyAction", 1, False),
-    ([failed_job(0, "PodFailurePolicy", "exit code 75 …", 5), failed_job(1, "PodFailurePolicy", "exit code 75 …", 2)],
-     9, "restart", "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction", 1, False),
-    ([failed_job(0, "BackoffLimitExceeded", "", 5)], 0, "restart", "RestartJobSetFailurePolicyAction", 0, True),
-    ([failed_job(0, "BackoffLimitExceeded", "", 5)], 1, "fail", "ReachedMaxRestarts", 0, False),
-])
+@pytest.mark.parametrize(
+    ("jobs", "restarts", "kind", "reason", "first", "counts"),
+    [
+        (
+            [failed_job(0, "PodFailurePolicy", "… exit code 64 …", 5)],
+            0,
+            "fail",
+            "FailJobSetFailurePolicyAction",
+            0,
+            False,
+        ),
+        # An earlier failure of another kind does not hide a user's error: the first rule that any Job matches decides.
+        (
+            [
+                failed_job(0, "PodFailurePolicy", "exit code 75 …", 1),
+                failed_job(1, "PodFailurePolicy", "exit code 64 …", 5),
+            ],
+            0,
+            "fail",
+            "FailJobSetFailurePolicyAction",
+            1,
+            False,
+        ),
+        (
+            [
+                failed_job(0, "PodFailurePolicy", "exit code 75 …", 5),
+                failed_job(1, "PodFailurePolicy", "exit code 75 …", 2),
+            ],
+            9,
+            "restart",
+            "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction",
+            1,
+            False,
+        ),
+        ([failed_job(0, "BackoffLimitExceeded", "", 5)], 0, "restart", "RestartJobSetFailurePolicyAction", 0, True),
+        ([failed_job(0, "BackoffLimitExceeded", "", 5)], 1, "fail", "ReachedMaxRestarts", 0, False),
+    ],
+)
 def test_set_failure_policy(
     jobs: list[Object], restarts: int, kind: str, reason: str, first: int, counts: bool
 ) -> None:
@@ -184,11 +237,18 @@ def test_child_jobs_carry_what_pods_are_found_by() -> None:
     jobset = make_jobset({"restarts": 2}, coordinator={"replicatedJob": "slice", "jobIndex": 0, "podIndex": 0})
     jobset["metadata"]["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "pool", "mine": "x"}
     _, last = list(child_jobs(jobset))[-1]
-    pod = build_pod(last | {"metadata": last["metadata"] | {"uid": "u"}} | {
-        "spec": last["spec"] | {"completionMode": "Indexed"}}, 1)
+    pod = build_pod(
+        last | {"metadata": last["metadata"] | {"uid": "u"}} | {"spec": last["spec"] | {"completionMode": "Indexed"}}, 1
+    )
     labels, annotations = pod["metadata"]["labels"], pod["metadata"]["annotations"]
-    wanted = {"restart-attempt": "2", "job-index": "1", "global-replicas": "2", "coordinator": "js-slice-0-0.js",
-              "jobset-uid": "js-uid", "replicatedjob-replicas": "2"}
+    wanted = {
+        "restart-attempt": "2",
+        "job-index": "1",
+        "global-replicas": "2",
+        "coordinator": "js-slice-0-0.js",
+        "jobset-uid": "js-uid",
+        "replicatedjob-replicas": "2",
+    }
     assert {key: labels[f"jobset.sigs.k8s.io/{key}"] for key in wanted} == wanted
     assert annotations["alpha.jobset.sigs.k8s.io/exclusive-topology"] == "pool" and "mine" not in annotations
     assert pod["metadata"]["finalizers"] == [TRACKING_FINALIZER]

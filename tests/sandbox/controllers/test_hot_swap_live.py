@@ -169,23 +169,33 @@ def test_a_kubelet_that_was_away_finds_its_node_ready_again(own_cluster: Any) ->
 
     cluster.wait("/api/v1/nodes", name, lambda node: status(node) == "Unknown")
     cluster.start_kubelet()
-    cluster.wait("/api/v1/nodes", name, lambda node: all(
-        taint["key"] == "google.com/tpu" for taint in node["spec"]["taints"]
-    ))
+    cluster.wait(
+        "/api/v1/nodes", name, lambda node: all(taint["key"] == "google.com/tpu" for taint in node["spec"]["taints"])
+    )
 
 
 def test_daemonset_has_a_pod_on_every_node_it_tolerates(own_cluster: Any) -> None:
     cluster = own_cluster
     labels = {"app": "agent"}
     path = "/apis/apps/v1/namespaces/default/daemonsets"
-    cluster.request("POST", path, {"metadata": {"name": "agent"}, "spec": {
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": {
-            "nodeSelector": {"cloud.google.com/gke-nodepool": "v6e-1"},
-            "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
-            "containers": [{"name": "agent", "image": "x", "command": ["sh", "-c", "sleep 1000 & wait"]}],
-        }},
-    }})
+    cluster.request(
+        "POST",
+        path,
+        {
+            "metadata": {"name": "agent"},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "nodeSelector": {"cloud.google.com/gke-nodepool": "v6e-1"},
+                        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
+                        "containers": [{"name": "agent", "image": "x", "command": ["sh", "-c", "sleep 1000 & wait"]}],
+                    },
+                },
+            },
+        },
+    )
     cluster.wait(path, "agent", lambda found: (found.get("status") or {}).get("numberReady") == 2)
     pods = cluster.items(f"{DEFAULT}/pods")
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["gke-sandbox-v6e-1-0", "gke-sandbox-v6e-1-1"]
@@ -194,7 +204,8 @@ def test_daemonset_has_a_pod_on_every_node_it_tolerates(own_cluster: Any) -> Non
     cluster.wait(path, "agent", lambda found: found["status"]["desiredNumberScheduled"] == 0)
     cluster.wait(path, "agent", lambda found: found["status"]["numberReady"] == 2, seconds=30)
     assert not {pod["metadata"]["uid"] for pod in pods} & {
-        pod["metadata"]["uid"] for pod in cluster.items(f"{DEFAULT}/pods")}
+        pod["metadata"]["uid"] for pod in cluster.items(f"{DEFAULT}/pods")
+    }
 
 
 def test_fault_at_a_machine_that_does_not_exist_says_which_do(own_cluster: Any) -> None:

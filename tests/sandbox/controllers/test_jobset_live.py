@@ -36,7 +36,10 @@ def test_runs_and_completes(namespace: Any, sandbox_jobset: Any) -> None:
     assert {job["metadata"]["name"] for job in namespace.list("jobs")} == {"js-slice-0", "js-slice-1"}
     pods = namespace.list("pods")
     assert [pod["metadata"]["name"].rsplit("-", 1)[0] for pod in pods] == [
-        "js-slice-0-0", "js-slice-0-1", "js-slice-1-0", "js-slice-1-1",
+        "js-slice-0-0",
+        "js-slice-0-1",
+        "js-slice-1-0",
+        "js-slice-1-1",
     ]
     labels = pods[3]["metadata"]["labels"]
     assert labels["jobset.sigs.k8s.io/job-global-index"] == "1"
@@ -83,19 +86,23 @@ def test_other_failures_eat_the_budget(namespace: Any, sandbox_jobset: Any) -> N
 def test_blocking_recreate_waits_for_every_old_pod(namespace: Any, sandbox_jobset: Any) -> None:
     """Slice 1 takes a second to end after SIGTERM; no pod of the next attempt exists before it has."""
     script = (
-        'test "$ATTEMPT" = 1 && exit 0; trap "sleep 1; exit 0" TERM; test "$JOB_INDEX" = 0 && exit 75; '
-        "sleep 100 & wait"
+        'test "$ATTEMPT" = 1 && exit 0; trap "sleep 1; exit 0" TERM; test "$JOB_INDEX" = 0 && exit 75; sleep 100 & wait'
     )
     body = sandbox_jobset("js", script, slices=2)
     body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["env"].append(
-        {"name": "JOB_INDEX", "valueFrom": {"fieldRef": {
-            "fieldPath": "metadata.labels['jobset.sigs.k8s.io/job-index']"}}}
+        {
+            "name": "JOB_INDEX",
+            "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/job-index']"}},
+        }
     )
     namespace.create("jobsets", body)
     namespace.wait("jobsets", "js", ended)
     lives: dict[str, list[int]] = {"": []}
-    pods = [write for write in namespace.cluster.writes()
-            if write["resource"] == "pods" and write["namespace"] == namespace.name]
+    pods = [
+        write
+        for write in namespace.cluster.writes()
+        if write["resource"] == "pods" and write["namespace"] == namespace.name
+    ]
     for number, write in enumerate(pods):
         lives.setdefault(write["uid"], []).append(number)
     created = [number for number, write in enumerate(pods) if write["verb"] == "create"]
@@ -116,7 +123,10 @@ def test_suspend_and_resume(namespace: Any, sandbox_jobset: Any) -> None:
     again = namespace.wait_until("pods", all_running(4))
     assert not {pod["metadata"]["uid"] for pod in first} & {pod["metadata"]["uid"] for pod in again}
     assert condition(namespace.get("jobsets", "js"), "Suspended") | {"lastTransitionTime": ""} == {
-        "type": "Suspended", "status": "False", "reason": "ResumeJobs", "message": "jobset is resumed",
+        "type": "Suspended",
+        "status": "False",
+        "reason": "ResumeJobs",
+        "message": "jobset is resumed",
         "lastTransitionTime": "",
     }
 
@@ -130,7 +140,7 @@ def test_foreground_deletion_takes_all_pods_along(namespace: Any, sandbox_jobset
 
 
 def test_success_policy_any(namespace: Any, sandbox_jobset: Any) -> None:
-    script = 'case $HOSTNAME in *slice-0-*) exit 0;; esac; sleep 100'
+    script = "case $HOSTNAME in *slice-0-*) exit 0;; esac; sleep 100"
     body = sandbox_jobset("js", script, slices=2, hosts=1)
     body["spec"]["successPolicy"] = {"operator": "Any", "targetReplicatedJobs": ["slice"]}
     namespace.create("jobsets", body)

@@ -28,11 +28,18 @@ def pod(
     name: str, *, on: str | None = None, tpu: int = 4, priority: int = 0, labels: Object | None = None, **spec: Any
 ) -> Object:
     return {
-        "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels or {},
-                     "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": name,
+            "labels": labels or {},
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
         "spec": {
-            "priority": priority, "containers": [{"name": "c", "resources": {"limits": {"google.com/tpu": str(tpu)}}}],
-            **({"nodeName": on} if on else {}), **spec,
+            "priority": priority,
+            "containers": [{"name": "c", "resources": {"limits": {"google.com/tpu": str(tpu)}}}],
+            **({"nodeName": on} if on else {}),
+            **spec,
         },
         "status": {},
     }
@@ -42,10 +49,19 @@ def reasons(wanted: Object, snapshot: Snapshot) -> dict[str, list[str]]:
     return {name: refusals(wanted, view, snapshot) for name, view in snapshot.nodes.items()}
 
 
-@pytest.mark.parametrize(("text", "value"), [
-    ("1", "1"), ("500m", "0.5"), ("16Gi", str(16 * 2**30)), ("2k", "2000"), ("1e3", "1000"), ("1.5", "1.5"), (4, "4"),
-    ("1E", str(10**18)),
-])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", "1"),
+        ("500m", "0.5"),
+        ("16Gi", str(16 * 2**30)),
+        ("2k", "2000"),
+        ("1e3", "1000"),
+        ("1.5", "1.5"),
+        (4, "4"),
+        ("1E", str(10**18)),
+    ],
+)
 def test_quantity(text: str | int, value: str) -> None:
     assert quantity(text) == Decimal(value)
 
@@ -59,28 +75,36 @@ def test_requests_are_the_larger_of_init_and_main() -> None:
     def container(cpu: str, **more: Any) -> Object:
         return {"resources": {"requests": {"cpu": cpu}}, **more}
 
-    spec = {"initContainers": [container("4"), container("1", restartPolicy="Always")],
-            "containers": [container("1"), container("500m")]}
+    spec = {
+        "initContainers": [container("4"), container("1", restartPolicy="Always")],
+        "containers": [container("1"), container("500m")],
+    }
     assert pod_requests(spec)["cpu"] == Decimal(4)
     assert pod_requests({**spec, "initContainers": spec["initContainers"][1:]})["cpu"] == Decimal("2.5")
 
 
-@pytest.mark.parametrize(("toleration", "tolerated"), [
-    ({"operator": "Exists"}, True),
-    ({"key": "k", "operator": "Exists"}, True),
-    ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
-    ({"key": "k", "value": "v"}, True),
-    ({"key": "k", "value": "w"}, False),
-    ({"key": "other", "operator": "Exists"}, False),
-])
+@pytest.mark.parametrize(
+    ("toleration", "tolerated"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "k", "operator": "Exists"}, True),
+        ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "k", "value": "v"}, True),
+        ({"key": "k", "value": "w"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
 def test_tolerations(toleration: Object, tolerated: bool) -> None:
     assert tolerates(toleration, {"key": "k", "value": "v", "effect": "NoSchedule"}) is tolerated
 
 
 def test_each_node_refuses_for_its_first_reason() -> None:
     nodes = [
-        node("full"), node("tainted", taints=[{"key": "k", "effect": "NoSchedule"}]), node("other", pool="b"),
-        node("cordoned", unschedulable=True), node("fits"),
+        node("full"),
+        node("tainted", taints=[{"key": "k", "effect": "NoSchedule"}]),
+        node("other", pool="b"),
+        node("cordoned", unschedulable=True),
+        node("fits"),
     ]
     snapshot = Snapshot.of(nodes, [pod("there", on="full")])
     found = reasons(pod("new", nodeSelector={"pool": "a"}), snapshot)
@@ -106,15 +130,24 @@ def exclusive(key: str, priority: int) -> Object:
     """Labels and affinity as JobSet's webhook gives them to a leader."""
     labels = {"job-key": key, "priority": str(priority)}
     own = [{"key": "job-key", "operator": "In", "values": [key]}]
-    others = [{"key": "job-key", "operator": "Exists"}, {"key": "job-key", "operator": "NotIn", "values": [key]},
-              {"key": "priority", "operator": "In", "values": [str(priority)]}]
+    others = [
+        {"key": "job-key", "operator": "Exists"},
+        {"key": "job-key", "operator": "NotIn", "values": [key]},
+        {"key": "priority", "operator": "In", "values": [str(priority)]},
+    ]
 
     def terms(expressions: list[Object]) -> Object:
-        return {"requiredDuringSchedulingIgnoredDuringExecution": [
-            {"labelSelector": {"matchExpressions": expressions}, "topologyKey": "pool", "namespaceSelector": {}}]}
+        return {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchExpressions": expressions}, "topologyKey": "pool", "namespaceSelector": {}}
+            ]
+        }
 
-    return {"labels": labels, "priority": priority,
-            "affinity": {"podAffinity": terms(own), "podAntiAffinity": terms(others)}}
+    return {
+        "labels": labels,
+        "priority": priority,
+        "affinity": {"podAffinity": terms(own), "podAntiAffinity": terms(others)},
+    }
 
 
 def test_exclusive_leaders_share_no_pool_within_one_priority() -> None:
@@ -131,10 +164,15 @@ def test_exclusive_leaders_share_no_pool_within_one_priority() -> None:
 
 def test_preemption_takes_the_least_important_victims() -> None:
     nodes = [node("a0"), node("a1"), node("a2", tpu=8)]
-    snapshot = Snapshot.of(nodes, [
-        pod("middle", on="a0", priority=5), pod("low", on="a1", priority=1),
-        pod("low-1", on="a2", priority=1), pod("low-2", on="a2", priority=1),
-    ])
+    snapshot = Snapshot.of(
+        nodes,
+        [
+            pod("middle", on="a0", priority=5),
+            pod("low", on="a1", priority=1),
+            pod("low-1", on="a2", priority=1),
+            pod("low-2", on="a2", priority=1),
+        ],
+    )
     wanted = pod("high", priority=10)
     found = preemption.find(wanted, snapshot, reasons(wanted, snapshot))
     assert found is not None and found.node in ("a1", "a2")
@@ -150,7 +188,9 @@ def test_no_second_preemption_while_victims_are_going() -> None:
     wanted["status"]["nominatedNodeName"] = "a0"
     snapshot = Snapshot.of([node("a0")], [victim])
     assert preemption.ineligibility(wanted, snapshot) == (
-        "not eligible due to a terminating pod on the nominated node.")
+        "not eligible due to a terminating pod on the nominated node."
+    )
     assert preemption.ineligibility(pod("new", priority=10, preemptionPolicy="Never"), snapshot) == (
-        "not eligible due to preemptionPolicy=Never.")
+        "not eligible due to preemptionPolicy=Never."
+    )
     assert preemption.ineligibility(pod("new", priority=10), snapshot) is None

@@ -33,21 +33,42 @@ def container_status(pod: Object, name: str, family: str = "containerStatuses") 
 
 def test_environment_and_arguments(namespace: Any, sandbox_pod: Any) -> None:
     namespace.create("configmaps", {"metadata": {"name": "settings"}, "data": {"colour": "green", "size": "4"}})
-    fields = {"NAME": "metadata.name", "NODE": "spec.nodeName", "IP": "status.podIP", "HOST": "status.hostIP",
-              "TEAM": "metadata.labels['team']", "NOTE": "metadata.annotations['note']"}
-    body = sandbox_pod("env", containers=[{
-        "name": "main", "image": "x", "command": ["python"],
-        "args": ["-c", "import os,sys; print('|'.join([os.environ[k] for k in sys.argv[1].split(',')] + sys.argv[2:]))",
-                 "NAME,NODE,IP,HOST,TEAM,NOTE,GREETING,DATA,colour,JAX_PLATFORMS", "$(GREETING)", "$$(NAME)", "$(NOPE)",
-                 "--dir=/data/x", "gs://bucket/data"],
-        "env": [
-            *({"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()),
-            {"name": "GREETING", "value": "hello $(TEAM)"},
-            {"name": "DATA", "value": "/data:/database"},
+    fields = {
+        "NAME": "metadata.name",
+        "NODE": "spec.nodeName",
+        "IP": "status.podIP",
+        "HOST": "status.hostIP",
+        "TEAM": "metadata.labels['team']",
+        "NOTE": "metadata.annotations['note']",
+    }
+    body = sandbox_pod(
+        "env",
+        containers=[
+            {
+                "name": "main",
+                "image": "x",
+                "command": ["python"],
+                "args": [
+                    "-c",
+                    "import os,sys; print('|'.join([os.environ[k] for k in sys.argv[1].split(',')] + sys.argv[2:]))",
+                    "NAME,NODE,IP,HOST,TEAM,NOTE,GREETING,DATA,colour,JAX_PLATFORMS",
+                    "$(GREETING)",
+                    "$$(NAME)",
+                    "$(NOPE)",
+                    "--dir=/data/x",
+                    "gs://bucket/data",
+                ],
+                "env": [
+                    *({"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()),
+                    {"name": "GREETING", "value": "hello $(TEAM)"},
+                    {"name": "DATA", "value": "/data:/database"},
+                ],
+                "envFrom": [{"configMapRef": {"name": "settings"}}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }
         ],
-        "envFrom": [{"configMapRef": {"name": "settings"}}],
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-    }], volumes=[{"name": "data", "emptyDir": {}}])
+        volumes=[{"name": "data", "emptyDir": {}}],
+    )
     body["metadata"] |= {"labels": {"team": "blue"}, "annotations": {"note": "n"}}
     namespace.create("pods", body)
     pod = namespace.wait("pods", "env", phase_is("Succeeded", "Failed"))
@@ -58,8 +79,16 @@ def test_environment_and_arguments(namespace: Any, sandbox_pod: Any) -> None:
     assert words[2] != "127.0.0.1" and words[3] == pod["status"]["hostIP"] != words[2]
     assert words[4:7] == ["blue", "n", "hello blue"]
     assert data.endswith(f"nodes/{words[1]}/pods/{pod['metadata']['uid']}/volumes/data")
-    assert words[7:] == [f"{data}:/database", "green", "cpu", "hello blue", "$(NAME)", "$(NOPE)", f"--dir={data}/x",
-                         "gs://bucket/data"]
+    assert words[7:] == [
+        f"{data}:/database",
+        "green",
+        "cpu",
+        "hello blue",
+        "$(NAME)",
+        "$(NOPE)",
+        f"--dir={data}/x",
+        "gs://bucket/data",
+    ]
 
 
 def test_exit_codes_and_statuses(namespace: Any, sandbox_pod: Any) -> None:
@@ -70,13 +99,18 @@ def test_exit_codes_and_statuses(namespace: Any, sandbox_pod: Any) -> None:
         pod = namespace.wait("pods", name, phase_is("Succeeded", "Failed"))
         ended = container_status(pod, "main")["state"]["terminated"]
         codes[name] = (pod["status"]["phase"], ended["exitCode"], ended["reason"])
-    assert codes == {"code": ("Failed", 7, "Error"), "killed": ("Failed", 137, "Error"),
-                     "term": ("Failed", 143, "Error"), "fine": ("Succeeded", 0, "Completed")}
+    assert codes == {
+        "code": ("Failed", 7, "Error"),
+        "killed": ("Failed", 137, "Error"),
+        "term": ("Failed", 143, "Error"),
+        "fine": ("Succeeded", 0, "Completed"),
+    }
 
 
 def test_command_that_does_not_exist(namespace: Any, sandbox_pod: Any) -> None:
-    namespace.create("pods", sandbox_pod("nothing", containers=[
-        {"name": "main", "image": "x", "command": ["/no/such/program"]}]))
+    namespace.create(
+        "pods", sandbox_pod("nothing", containers=[{"name": "main", "image": "x", "command": ["/no/such/program"]}])
+    )
     pod = namespace.wait("pods", "nothing", phase_is("Failed"))
     assert container_status(pod, "main")["state"]["terminated"]["reason"] == "StartError"
 
@@ -94,11 +128,15 @@ def test_logs_are_timestamped_followed_and_cut(namespace: Any, sandbox_pod: Any)
 
 
 def test_init_containers_run_in_order_and_a_failure_fails_the_pod(namespace: Any, sandbox_pod: Any) -> None:
-    body = sandbox_pod("order", initContainers=[
-        shell("first", "echo first > /w/log", volumeMounts=[{"name": "w", "mountPath": "/w"}]),
-        shell("second", "echo second >> /w/log", volumeMounts=[{"name": "w", "mountPath": "/w"}]),
-    ], containers=[shell("main", "cat /w/log", volumeMounts=[{"name": "w", "mountPath": "/w"}])],
-        volumes=[{"name": "w", "emptyDir": {}}])
+    body = sandbox_pod(
+        "order",
+        initContainers=[
+            shell("first", "echo first > /w/log", volumeMounts=[{"name": "w", "mountPath": "/w"}]),
+            shell("second", "echo second >> /w/log", volumeMounts=[{"name": "w", "mountPath": "/w"}]),
+        ],
+        containers=[shell("main", "cat /w/log", volumeMounts=[{"name": "w", "mountPath": "/w"}])],
+        volumes=[{"name": "w", "emptyDir": {}}],
+    )
     namespace.create("pods", body)
     namespace.wait("pods", "order", phase_is("Succeeded"))
     assert namespace.log("order", "main") == "first\nsecond\n"
@@ -111,10 +149,23 @@ def test_init_containers_run_in_order_and_a_failure_fails_the_pod(namespace: Any
 def test_native_sidecar_starts_first_ends_last_and_does_not_count(namespace: Any, sandbox_pod: Any) -> None:
     script = 'trap "echo stopped; exit 0" TERM; echo up > /w/side; while :; do sleep 0.05; done'
     mount = [{"name": "w", "mountPath": "/w"}]
-    namespace.create("pods", sandbox_pod("aside", initContainers=[
-        shell("side", script, restartPolicy="Always", volumeMounts=mount,
-              startupProbe={"exec": {"command": ["true"]}, "periodSeconds": 1}),
-    ], containers=[shell("main", "cat /w/side; exit 5", volumeMounts=mount)], volumes=[{"name": "w", "emptyDir": {}}]))
+    namespace.create(
+        "pods",
+        sandbox_pod(
+            "aside",
+            initContainers=[
+                shell(
+                    "side",
+                    script,
+                    restartPolicy="Always",
+                    volumeMounts=mount,
+                    startupProbe={"exec": {"command": ["true"]}, "periodSeconds": 1},
+                ),
+            ],
+            containers=[shell("main", "cat /w/side; exit 5", volumeMounts=mount)],
+            volumes=[{"name": "w", "emptyDir": {}}],
+        ),
+    )
     pod = namespace.wait("pods", "aside", phase_is("Succeeded", "Failed"))
     assert pod["status"]["phase"] == "Failed"
     assert namespace.log("aside", "main") == "up\n"
@@ -124,22 +175,31 @@ def test_native_sidecar_starts_first_ends_last_and_does_not_count(namespace: Any
 
 def test_downward_annotations_are_refreshed_as_a_whole(namespace: Any, sandbox_pod: Any) -> None:
     script = "while ! grep -q save-requested /etc/info/annotations; do sleep 0.02; done; cat /etc/info/annotations"
-    body = sandbox_pod("asked", containers=[shell("main", script, volumeMounts=[
-        {"name": "info", "mountPath": "/etc/info"}])],
-        volumes=[{"name": "info", "downwardAPI": {"items": [
-            {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]}}])
+    body = sandbox_pod(
+        "asked",
+        containers=[shell("main", script, volumeMounts=[{"name": "info", "mountPath": "/etc/info"}])],
+        volumes=[
+            {
+                "name": "info",
+                "downwardAPI": {"items": [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]},
+            }
+        ],
+    )
     body["metadata"]["annotations"] = {"everstep.dev/a": 'quoted "text"'}
     namespace.create("pods", body)
     namespace.wait("pods", "asked", phase_is("Running"))
     namespace.patch("pods", "asked", {"metadata": {"annotations": {"everstep.dev/save-requested": "17"}}})
     namespace.wait("pods", "asked", phase_is("Succeeded"))
     assert namespace.log("asked", "main").splitlines() == [
-        'everstep.dev/a="quoted \\"text\\""', 'everstep.dev/save-requested="17"']
+        'everstep.dev/a="quoted \\"text\\""',
+        'everstep.dev/save-requested="17"',
+    ]
 
 
 def test_grace_period_then_kill(namespace: Any, sandbox_pod: Any) -> None:
-    namespace.create("pods", sandbox_pod(
-        "stubborn", 'trap "" TERM; while :; do sleep 0.1; done', terminationGracePeriodSeconds=2))
+    namespace.create(
+        "pods", sandbox_pod("stubborn", 'trap "" TERM; while :; do sleep 0.1; done', terminationGracePeriodSeconds=2)
+    )
     namespace.wait("pods", "stubborn", is_ready)
     began = time.monotonic()
     namespace.delete("pods", "stubborn")
@@ -178,13 +238,25 @@ def test_restart_policy_always_and_back_off(namespace: Any, sandbox_pod: Any) ->
 
 def test_mount_that_fails_is_told_and_tried_again(namespace: Any, sandbox_pod: Any) -> None:
     mount = [{"name": "c", "mountPath": "/c"}]
-    namespace.create("pods", sandbox_pod("waits", containers=[shell("main", "cat /c/key", volumeMounts=mount)],
-                                         volumes=[{"name": "c", "configMap": {"name": "late"}}]))
-    namespace.create("pods", sandbox_pod("driverless", volumes=[
-        {"name": "local", "csi": {"driver": "multitier-checkpoint.csi.storage.gke.io"}}]))
+    namespace.create(
+        "pods",
+        sandbox_pod(
+            "waits",
+            containers=[shell("main", "cat /c/key", volumeMounts=mount)],
+            volumes=[{"name": "c", "configMap": {"name": "late"}}],
+        ),
+    )
+    namespace.create(
+        "pods",
+        sandbox_pod(
+            "driverless", volumes=[{"name": "local", "csi": {"driver": "multitier-checkpoint.csi.storage.gke.io"}}]
+        ),
+    )
     namespace.wait_until("events", lambda events: sum(event["reason"] == "FailedMount" for event in events) >= 2)
-    assert any("driver name multitier-checkpoint.csi.storage.gke.io not found in the list of registered CSI drivers"
-               in text for text in namespace.events("FailedMount"))
+    assert any(
+        "driver name multitier-checkpoint.csi.storage.gke.io not found in the list of registered CSI drivers" in text
+        for text in namespace.events("FailedMount")
+    )
     namespace.create("configmaps", {"metadata": {"name": "late"}, "data": {"key": "here\n"}})
     namespace.wait("pods", "waits", phase_is("Succeeded"))
     assert namespace.log("waits", "main") == "here\n"

@@ -33,8 +33,15 @@ class ServerProcess:
     def start(self) -> None:
         self.kubeconfig.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "everstep_sandbox.kubernetes", "--directory", str(self.directory), "--api-only",
-             *self._arguments],
+            [
+                sys.executable,
+                "-m",
+                "everstep_sandbox.kubernetes",
+                "--directory",
+                str(self.directory),
+                "--api-only",
+                *self._arguments,
+            ],
         )
         deadline = time.monotonic() + 20
         while not self.kubeconfig.exists():
@@ -71,9 +78,15 @@ class ServerProcess:
     def request(self, path: str, *, method: str = "GET", body: Any = None, **headers: str) -> tuple[int, Any, Any]:
         """(status, decoded body, headers) of one plain request; `_` in a header's name stands for `-`."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, data, method=method, headers={
-            "Content-Type": "application/json", **{key.replace("_", "-"): value for key, value in headers.items()}
-        })
+        request = urllib.request.Request(
+            self.address + path,
+            data,
+            method=method,
+            headers={
+                "Content-Type": "application/json",
+                **{key.replace("_", "-"): value for key, value in headers.items()},
+            },
+        )
         try:
             with urllib.request.urlopen(request, timeout=10) as response:
                 return response.status, json.loads(response.read()), response.headers

@@ -32,9 +32,7 @@ def test_a_jobset_gets_what_its_webhook_sets(store: Store, make_jobset: Make) ->
     assert spec["replicatedJobs"][0]["groupName"] == "default"
 
 
-@pytest.mark.parametrize(
-    ("length", "fits"), [(47, True), (48, False)]
-)
+@pytest.mark.parametrize(("length", "fits"), [(47, True), (48, False)])
 def test_a_jobsets_name_has_to_leave_room_for_its_pods(
     store: Store, make_jobset: Make, length: int, fits: bool
 ) -> None:
@@ -113,7 +111,8 @@ def test_amounts_of_resources_come_back_as_text(store: Store, make_jobset: Make,
     assert stored["spec"]["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
     made = store.create("pods", "default", pod)
     assert made["spec"]["containers"][0]["resources"] == {
-        "limits": {"google.com/tpu": "4"}, "requests": {"google.com/tpu": "4"},
+        "limits": {"google.com/tpu": "4"},
+        "requests": {"google.com/tpu": "4"},
     }
 
 
@@ -134,7 +133,7 @@ def test_priority_classes_are_bounded_and_never_change(store: Store) -> None:
         'PriorityClass.scheduling.k8s.io "high" is invalid: value: Forbidden: may not be changed in an update.'
     )
     error = refusal(lambda: store.patch("priorityclasses", None, "high", {"preemptionPolicy": "Never"}))
-    assert "preemptionPolicy: Invalid value: \"Never\": field is immutable" in error.message
+    assert 'preemptionPolicy: Invalid value: "Never": field is immutable' in error.message
     error = refusal(
         lambda: store.create("priorityclasses", None, {"metadata": {"name": "huge"}, "value": 1_000_000_001})
     )
@@ -181,14 +180,20 @@ def test_exit_code_rules_are_checked(store: Store, exit_codes: dict[str, Any], t
 
 
 def test_all_findings_about_a_pod_come_at_once(store: Store) -> None:
-    container = {"name": "Main", "volumeMounts": [{"name": "gone", "mountPath": "/x"}],
-                 "resources": {"requests": {"google.com/tpu": "4", "memory": "lots"}}}
+    container = {
+        "name": "Main",
+        "volumeMounts": [{"name": "gone", "mountPath": "/x"}],
+        "resources": {"requests": {"google.com/tpu": "4", "memory": "lots"}},
+    }
     error = refusal(
         lambda: store.create("pods", "default", {"metadata": {"name": "a"}, "spec": {"containers": [container]}})
     )
     assert {cause["field"] for cause in error.details["causes"]} == {
-        "spec.containers[0].name", "spec.containers[0].image", "spec.containers[0].volumeMounts[0].name",
-        "spec.containers[0].resources.requests[memory]", "spec.containers[0].resources.limits",
+        "spec.containers[0].name",
+        "spec.containers[0].image",
+        "spec.containers[0].volumeMounts[0].name",
+        "spec.containers[0].resources.requests[memory]",
+        "spec.containers[0].resources.limits",
     }
 
 

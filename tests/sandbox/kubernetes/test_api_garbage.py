@@ -26,8 +26,12 @@ async def collected(store: Store) -> AsyncIterator[Store]:
 
 def owned(name: str, owner: dict[str, Any], *, blocks: bool = True) -> dict[str, Any]:
     reference = {
-        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"], "controller": True, "blockOwnerDeletion": blocks,
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": blocks,
     }
     return {"metadata": {"name": name, "ownerReferences": [reference]}}
 

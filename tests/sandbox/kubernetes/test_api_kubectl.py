@@ -30,7 +30,12 @@ def kubectl(api_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Kubect
 
     def run(*arguments: str, fails: bool = False, stdin: Any = None) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            ["kubectl", *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False,
+            ["kubectl", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
             input=None if stdin is None else yaml.safe_dump_all(stdin if isinstance(stdin, list) else [stdin]),
         )
         assert (done.returncode != 0) is fails, done.stderr + done.stdout
@@ -112,7 +117,9 @@ def test_get_watch_prints_changes_as_they_come(
 ) -> None:
     process = subprocess.Popen(
         ["kubectl", "--kubeconfig", str(api_server.kubeconfig), "get", "pods", "-l", "watched=yes", "-w"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert process.stdout is not None
     try:
@@ -132,9 +139,7 @@ def test_get_watch_prints_changes_as_they_come(
     kubectl("delete", "pod", "watched")
 
 
-def test_nodes_are_tainted_cordoned_and_drained(
-    kubectl: Kubectl, core: client.CoreV1Api, make_pod: Make
-) -> None:
+def test_nodes_are_tainted_cordoned_and_drained(kubectl: Kubectl, core: client.CoreV1Api, make_pod: Make) -> None:
     nodes = [manifest("v1", "Node", {"metadata": {"name": name, "labels": {"pool": name}}}) for name in ("n1", "n2")]
     kubectl("apply", "-f", "-", stdin=nodes)
     kubectl("taint", "node", "n1", "a=b:NoSchedule")
@@ -156,13 +161,20 @@ def test_nodes_are_tainted_cordoned_and_drained(
 
 def test_describe_shows_a_pods_events(kubectl: Kubectl, core: client.CoreV1Api, make_pod: Make) -> None:
     pod = core.create_namespaced_pod("default", make_pod("eventful"))
-    core.create_namespaced_event("default", {
-        "metadata": {"name": "eventful.1"}, "type": "Warning", "reason": "FailedMount", "message": "no driver",
-        "count": 2,
-        "firstTimestamp": pod.metadata.creation_timestamp, "lastTimestamp": pod.metadata.creation_timestamp,
-        "source": {"component": "kubelet"},
-        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "eventful", "uid": pod.metadata.uid},
-    })
+    core.create_namespaced_event(
+        "default",
+        {
+            "metadata": {"name": "eventful.1"},
+            "type": "Warning",
+            "reason": "FailedMount",
+            "message": "no driver",
+            "count": 2,
+            "firstTimestamp": pod.metadata.creation_timestamp,
+            "lastTimestamp": pod.metadata.creation_timestamp,
+            "source": {"component": "kubelet"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "eventful", "uid": pod.metadata.uid},
+        },
+    )
     described = kubectl("describe", "pod", "eventful").stdout
     assert "FailedMount" in described and "no driver" in described
     listed = kubectl("get", "events", "--field-selector", "involvedObject.name=eventful").stdout
@@ -170,9 +182,7 @@ def test_describe_shows_a_pods_events(kubectl: Kubectl, core: client.CoreV1Api, 
     kubectl("delete", "pod", "eventful")
 
 
-def test_logs_of_a_pod(
-    kubectl: Kubectl, api_server: Any, core: client.CoreV1Api, make_pod: Make
-) -> None:
+def test_logs_of_a_pod(kubectl: Kubectl, api_server: Any, core: client.CoreV1Api, make_pod: Make) -> None:
     pod = core.create_namespaced_pod("default", make_pod("talking", nodeName="n1"))
     path: Path = api_server.directory / "nodes" / "n1" / "pods" / pod.metadata.uid / "logs" / "main.log"
     path.parent.mkdir(parents=True)

@@ -132,8 +132,14 @@ def test_applied_list_items_are_merged_by_key_and_removed_by_key() -> None:
         return {"metadata": {"name": "a"}, "spec": {"containers": list(containers)}}
 
     resource = BY_PLURAL["pods"]
-    first = apply(None, pod({"name": "a", "image": "1"}, {"name": "b", "image": "2"}), "one", force=False,
-                  resource=resource, part=None)
+    first = apply(
+        None,
+        pod({"name": "a", "image": "1"}, {"name": "b", "image": "2"}),
+        "one",
+        force=False,
+        resource=resource,
+        part=None,
+    )
     first["spec"]["containers"].append({"name": "theirs", "image": "3"})
     second = apply(first, pod({"name": "a", "image": "4"}), "one", force=False, resource=resource, part=None)
     assert second["spec"]["containers"] == [{"name": "a", "image": "4"}, {"name": "theirs", "image": "3"}]

@@ -28,9 +28,7 @@ def logging_pod(api_server: Any, core: client.CoreV1Api, namespace: str, make_po
 
 def set_state(core: client.CoreV1Api, namespace: str, phase: str, state: dict[str, Any]) -> None:
     status = {"name": "main", "ready": False, "restartCount": 0, "image": "", "imageID": "", "state": state}
-    core.patch_namespaced_pod_status(
-        "logging", namespace, {"status": {"phase": phase, "containerStatuses": [status]}}
-    )
+    core.patch_namespaced_pod_status("logging", namespace, {"status": {"phase": phase, "containerStatuses": [status]}})
 
 
 def test_logs_are_cut_by_lines_time_and_bytes(core: client.CoreV1Api, logging_pod: tuple[str, Path]) -> None:

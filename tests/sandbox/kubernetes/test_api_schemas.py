@@ -31,8 +31,10 @@ def test_documents_resolve_every_reference() -> None:
 
 
 def test_fields_inside_maps_are_free_and_others_are_not() -> None:
-    pod = {"metadata": {"name": "a", "labels": {"any": "thing"}},
-           "spec": {"nodeSelector": {"x": "y"}, "containers": [{"name": "a", "env": [{"name": "A", "valeu": "1"}]}]}}
+    pod = {
+        "metadata": {"name": "a", "labels": {"any": "thing"}},
+        "spec": {"nodeSelector": {"x": "y"}, "containers": [{"name": "a", "env": [{"name": "A", "valeu": "1"}]}]},
+    }
     with pytest.raises(ApiError, match=r'unknown field "spec\.containers\[0\]\.env\[0\]\.valeu"$'):
         schemas.check_fields(BY_PLURAL["pods"], pod)
 
@@ -52,15 +54,20 @@ def test_protobuf_bodies_are_read() -> None:
     metadata = field(1, b"a") + field(3, b"") + field(11, field(1, b"k") + field(2, b"v"))
     config_map = field(1, metadata) + field(2, field(1, b"x") + field(2, b"1")) + field(4, 1)
     assert decode_object(body("v1", "ConfigMap", config_map)) == {
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"k": "v"}},
-        "data": {"x": "1"}, "immutable": True,
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a", "labels": {"k": "v"}},
+        "data": {"x": "1"},
+        "immutable": True,
     }
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"{}", 400), (b"k8s\0\xff", 400), (body("v1", "ConfigMap", b"\x0a\x7f"), 400),
+        (b"{}", 400),
+        (b"k8s\0\xff", 400),
+        (body("v1", "ConfigMap", b"\x0a\x7f"), 400),
         (body("v1", "Pod", b""), 415),
     ],
 )

@@ -13,11 +13,26 @@ LABELS = {"app": "x", "tier": "backend", "n": "5", "example.com/role": ""}
 @pytest.mark.parametrize(
     ("selector", "matches"),
     [
-        ("app=x", True), ("app==x", True), ("app=y", False), ("app!=y", True), ("missing!=y", True),
-        ("app in (x, y)", True), ("app in (y)", False), ("app notin (y)", True), ("missing notin (y)", True),
-        ("app", True), ("!app", False), ("!missing", True), ("n>4", True), ("n<5", False), ("app>4", False),
-        ("app=x,tier in (backend,frontend),!missing", True), ("app=x,tier=frontend", False),
-        ("example.com/role=", True), ("example.com/role", True), ("", True),
+        ("app=x", True),
+        ("app==x", True),
+        ("app=y", False),
+        ("app!=y", True),
+        ("missing!=y", True),
+        ("app in (x, y)", True),
+        ("app in (y)", False),
+        ("app notin (y)", True),
+        ("missing notin (y)", True),
+        ("app", True),
+        ("!app", False),
+        ("!missing", True),
+        ("n>4", True),
+        ("n<5", False),
+        ("app>4", False),
+        ("app=x,tier in (backend,frontend),!missing", True),
+        ("app=x,tier=frontend", False),
+        ("example.com/role=", True),
+        ("example.com/role", True),
+        ("", True),
     ],
 )
 def test_label_selectors(selector: str, matches: bool) -> None:
@@ -42,8 +57,11 @@ def test_exact_labels_match_subsets() -> None:
 def test_label_selector_objects() -> None:
     assert matches_label_selector({}, LABELS)
     assert not matches_label_selector(None, LABELS)
-    expressions = [{"key": "app", "operator": "In", "values": ["x"]}, {"key": "gone", "operator": "DoesNotExist"},
-                   {"key": "n", "operator": "Gt", "values": ["4"]}]
+    expressions = [
+        {"key": "app", "operator": "In", "values": ["x"]},
+        {"key": "gone", "operator": "DoesNotExist"},
+        {"key": "n", "operator": "Gt", "values": ["4"]},
+    ]
     assert matches_label_selector({"matchLabels": {"tier": "backend"}, "matchExpressions": expressions}, LABELS)
     not_x = {"key": "app", "operator": "NotIn", "values": ["x"]}
     assert not matches_label_selector({"matchExpressions": [not_x]}, LABELS)

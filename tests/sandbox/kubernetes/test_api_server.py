@@ -39,8 +39,14 @@ def test_objects_through_the_typed_client(core: client.CoreV1Api, namespace: str
     with pytest.raises(client.ApiException) as missing:
         core.read_namespaced_pod("a", namespace)
     assert json.loads(missing.value.body) == {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404, "reason": "NotFound",
-        "message": 'pods "a" not found', "details": {"name": "a", "kind": "pods"},
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "code": 404,
+        "reason": "NotFound",
+        "message": 'pods "a" not found',
+        "details": {"name": "a", "kind": "pods"},
     }
 
 
@@ -104,9 +110,7 @@ def test_without_the_token_a_server_that_requires_it_answers_401(start_server: A
     assert client.CoreV1Api(server.api_client()).list_node().items == []
 
 
-def test_a_killed_server_comes_back_at_its_address_with_all_objects(
-    start_server: Any, make_config_map: Make
-) -> None:
+def test_a_killed_server_comes_back_at_its_address_with_all_objects(start_server: Any, make_config_map: Make) -> None:
     server = start_server()
     core = client.CoreV1Api(server.api_client())
     written = [core.create_namespaced_config_map(NAMESPACE, make_config_map(f"c{index}")) for index in range(50)]
@@ -120,9 +124,7 @@ def test_a_killed_server_comes_back_at_its_address_with_all_objects(
     }
 
 
-def test_strict_validation_names_every_unknown_field(
-    api_server: Any, make_pod: Make, make_jobset: Make
-) -> None:
+def test_strict_validation_names_every_unknown_field(api_server: Any, make_pod: Make, make_jobset: Make) -> None:
     pod = make_pod("strict", restartPolice="Never")
     pod["spec"]["containers"][0]["commands"] = []
     path = "/api/v1/namespaces/default/pods?fieldValidation=Strict"

@@ -124,9 +124,7 @@ def test_a_scheduled_pod_gets_its_grace_period_and_goes_by_the_second_delete(sto
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_or_never_was_scheduled_goes_at_once(
-    store: Store, make_pod: MakePod, phase: str
-) -> None:
+def test_a_pod_that_has_ended_or_never_was_scheduled_goes_at_once(store: Store, make_pod: MakePod, phase: str) -> None:
     store.create("pods", "default", make_pod("pending"))
     assert store.delete("pods", "default", "pending") is None
 
@@ -187,9 +185,7 @@ def test_reopening_keeps_objects_and_versions_and_only_one_process_may_have_it_o
     script = (
         "import sys, pathlib; from everstep_sandbox.kubernetes.store import Store; Store(pathlib.Path(sys.argv[1]))"
     )
-    second = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    second = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
     assert "in use by another process" in second.stderr
 
     opened.close()

@@ -13,9 +13,25 @@ from everstep_sandbox.kubernetes.resources import BY_PLURAL
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0s"), (119, "119s"), (120, "2m"), (330, "5m30s"), (659, "10m"), (10799, "179m"), (10800, "3h"),
-     (11100, "3h5m"), (28800, "8h"), (172799, "47h"), (172800, "2d"), (180000, "2d2h"), (700000, "8d"),
-     (63072000, "2y"), (64000000, "2y10d"), (-1, "0s"), (-5, "<invalid>")],
+    [
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (330, "5m30s"),
+        (659, "10m"),
+        (10799, "179m"),
+        (10800, "3h"),
+        (11100, "3h5m"),
+        (28800, "8h"),
+        (172799, "47h"),
+        (172800, "2d"),
+        (180000, "2d2h"),
+        (700000, "8d"),
+        (63072000, "2y"),
+        (64000000, "2y10d"),
+        (-1, "0s"),
+        (-5, "<invalid>"),
+    ],
 )
 def test_durations_read_as_kubectl_prints_them(seconds: int, text: str) -> None:
     assert human_duration(seconds) == text
@@ -27,8 +43,9 @@ def pod(phase: str, *states: dict[str, Any], deleted: bool = False, **status: An
         "spec": {"containers": [{"name": f"c{index}"} for index in range(len(states) or 1)]},
         "status": {
             "phase": phase,
-            "containerStatuses": [{"name": f"c{index}", "state": state, "ready": "running" in state}
-                                  for index, state in enumerate(states)],
+            "containerStatuses": [
+                {"name": f"c{index}", "state": state, "ready": "running" in state} for index, state in enumerate(states)
+            ],
             **status,
         },
     }

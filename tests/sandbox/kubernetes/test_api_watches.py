@@ -60,8 +60,11 @@ def test_a_watch_goes_on_from_a_version_and_sees_selection_change(
     events = [
         (event["type"], event["object"].metadata.name)
         for event in watch.Watch().stream(
-            core.list_namespaced_config_map, namespace,
-            label_selector="app=x", resource_version=version, timeout_seconds=1,
+            core.list_namespaced_config_map,
+            namespace,
+            label_selector="app=x",
+            resource_version=version,
+            timeout_seconds=1,
         )
     ]
     assert events == [("ADDED", "in"), ("ADDED", "out"), ("DELETED", "in"), ("DELETED", "out")]
@@ -74,7 +77,8 @@ async def read_events(session: aiohttp.ClientSession, url: str, count: int) -> l
 
 
 async def test_a_watch_ends_in_time_with_a_bookmark_and_can_begin_with_the_present_state(
-    api_server: Any, core: client.CoreV1Api, namespace: str, make_config_map: Make) -> None:
+    api_server: Any, core: client.CoreV1Api, namespace: str, make_config_map: Make
+) -> None:
     core.create_namespaced_config_map(namespace, make_config_map("a"))
     base = f"{api_server.address}/api/v1/namespaces/{namespace}/configmaps?watch=true"
     async with aiohttp.ClientSession() as session, asyncio.timeout(10):

@@ -26,8 +26,12 @@ class CommandLine:
 
     def __call__(self, *words: str, expect: int = 0) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "everstep_sandbox", "sandbox", *words], capture_output=True, text=True, timeout=90,
-            env={**os.environ, "EVERSTEP_SANDBOX_DIR": str(self.directory)}, check=False,
+            [sys.executable, "-m", "everstep_sandbox", "sandbox", *words],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            env={**os.environ, "EVERSTEP_SANDBOX_DIR": str(self.directory)},
+            check=False,
         )
         assert done.returncode == expect, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -95,8 +95,13 @@ def _spec_causes(spec: dict[str, Any], name: str) -> list[Cause]:
 def _failure_policy_causes(spec: dict[str, Any], template: dict[str, Any]) -> list[Cause]:
     causes: list[Cause] = []
     if template.get("restartPolicy") != "Never":
-        causes.append(invalid("spec.template.spec.restartPolicy", template.get("restartPolicy"),
-                              'only "Never" is supported when podFailurePolicy is specified'))
+        causes.append(
+            invalid(
+                "spec.template.spec.restartPolicy",
+                template.get("restartPolicy"),
+                'only "Never" is supported when podFailurePolicy is specified',
+            )
+        )
     if spec["podReplacementPolicy"] != "Failed":
         causes.append(not_supported("spec.podReplacementPolicy", spec["podReplacementPolicy"], ["Failed"]))
     containers = {c.get("name") for c in [*(template.get("containers") or ()), *(template.get("initContainers") or ())]}
@@ -114,8 +119,11 @@ def _rule_causes(rule: dict[str, Any], containers: set[Any], path: str) -> list[
     exit_codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions")
     if bool(exit_codes) == bool(conditions):
         found = "" if not exit_codes else rule
-        why = ("specifying both OnExitCodes and OnPodConditions is not supported" if exit_codes
-               else "specifying one of OnExitCodes and OnPodConditions is required")
+        why = (
+            "specifying both OnExitCodes and OnPodConditions is not supported"
+            if exit_codes
+            else "specifying one of OnExitCodes and OnPodConditions is required"
+        )
         return [*causes, invalid(path, found, why)]
     for index, pattern in enumerate(conditions or ()):
         if pattern.get("status") not in ("True", "False", "Unknown"):
@@ -152,9 +160,7 @@ def _exit_code_causes(exit_codes: dict[str, Any], containers: set[Any], path: st
 def _change_causes(spec: dict[str, Any], old: Object) -> list[Cause]:
     before = old["spec"]
     causes: list[Cause] = []
-    resized_together = (
-        spec["completionMode"] == "Indexed" and spec.get("completions") == spec.get("parallelism")
-    )
+    resized_together = spec["completionMode"] == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if spec.get("completions") != before.get("completions") and not resized_together:
         causes += immutable("spec.completions", before.get("completions"), spec.get("completions"))
     for field in ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"):

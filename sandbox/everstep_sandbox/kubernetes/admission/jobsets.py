@@ -18,7 +18,11 @@ WEBHOOK = "vjobset.kb.io"
 
 _SPEC_RULES_OF_CRD = ("network", "successPolicy", "failurePolicy", "startupPolicy", "volumeClaimPolicies")
 _FAILURE_REASONS = (
-    "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy",
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
 )
 _RULE_NAME = re.compile("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _JOB_NAME_TOO_LONG = "JobSet name is too long, job names generated for this JobSet will exceed 63 characters"
@@ -61,11 +65,19 @@ def _require_fields(resource: Resource, name: str, spec: dict[str, Any]) -> None
     names = [replicated.get("name") for replicated in spec.get("replicatedJobs") or ()]
     for index, found in enumerate(names):
         if found in names[:index]:
-            causes.append(Cause(f"spec.replicatedJobs[{index}]", f'Duplicate value: {{"name":{shown(found)}}}',
-                                "FieldValueDuplicate"))
+            causes.append(
+                Cause(
+                    f"spec.replicatedJobs[{index}]",
+                    f'Duplicate value: {{"name":{shown(found)}}}',
+                    "FieldValueDuplicate",
+                )
+            )
     for index, rule in enumerate((spec.get("failurePolicy") or {}).get("rules") or ()):
-        causes += [Cause(f"spec.failurePolicy.rules[{index}].{field}", "Required value", "FieldValueRequired")
-                   for field in ("name", "action") if not rule.get(field)]
+        causes += [
+            Cause(f"spec.failurePolicy.rules[{index}].{field}", "Required value", "FieldValueRequired")
+            for field in ("name", "action")
+            if not rule.get(field)
+        ]
     if causes:
         raise errors.invalid(resource, name, causes)
 
@@ -196,8 +208,10 @@ def _coordinator_findings(spec: dict[str, Any], name: str) -> list[str]:
 def _refuse_by_crd(resource: Resource, name: str, spec: dict[str, Any], old: dict[str, Any]) -> None:
     """Transition rules of the schema; they only apply to fields that are there before and after."""
     causes = [
-        Cause(f"spec.{field}", f'Invalid value: "{"array" if isinstance(spec[field], list) else "object"}": '
-                               "Value is immutable")
+        Cause(
+            f"spec.{field}",
+            f'Invalid value: "{"array" if isinstance(spec[field], list) else "object"}": Value is immutable',
+        )
         for field in _SPEC_RULES_OF_CRD
         if field in spec and field in old and spec[field] != old[field]
     ]

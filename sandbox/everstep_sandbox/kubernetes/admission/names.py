@@ -72,9 +72,11 @@ def admit(store: Store, resource: Resource, new: Object, old: Object | None, sub
     meta = new["metadata"]
     name = meta.get("name")
     if not name:
-        raise errors.invalid(resource, "", [
-            Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
-        ])
+        raise errors.invalid(
+            resource,
+            "",
+            [Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")],
+        )
     causes: list[Cause] = []
     if old is None:
         check = _NAME_CHECKS.get(resource.plural, subdomain_errors)

@@ -24,6 +24,7 @@ def admit(store: Store, resource: Resource, new: Object, old: Object | None, sub
             raise errors.not_found(BY_PLURAL["namespaces"], namespace)
         if found["metadata"].get("deletionTimestamp"):
             raise errors.forbidden(
-                resource, new["metadata"].get("name", ""),
+                resource,
+                new["metadata"].get("name", ""),
                 f"unable to create new content in namespace {namespace} because it is being terminated",
             )

@@ -10,9 +10,7 @@ from everstep_sandbox.kubernetes.admission.names import dns_1123_errors
 from everstep_sandbox.kubernetes.errors import Cause
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
-_QUANTITY_RULE = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
+_QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _RESTART_POLICIES = ["Always", "OnFailure", "Never"]
 
 

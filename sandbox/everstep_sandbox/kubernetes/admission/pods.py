@@ -59,7 +59,8 @@ def _set_service_account(store: Store, resource: Resource, pod: Object) -> None:
     spec["serviceAccount"] = name
     if name != "default" and store.peek("serviceaccounts", meta["namespace"], name) is None:
         raise errors.forbidden(
-            resource, meta["name"],
+            resource,
+            meta["name"],
             f'error looking up service account {meta["namespace"]}/{name}: serviceaccount "{name}" not found',
         )
 
@@ -78,7 +79,8 @@ def _set_priority(store: Store, resource: Resource, pod: Object) -> None:
     value = int(found["value"]) if found is not None else 0
     if spec.get("priority") not in (None, value):
         raise errors.forbidden(
-            resource, name,
+            resource,
+            name,
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
             f"controller computed {value} from the given PriorityClass name",
         )
@@ -92,10 +94,14 @@ def _set_default_tolerations(spec: dict[str, Any]) -> None:
     tolerations = spec.setdefault("tolerations", [])
     for taint in _CONDITION_TAINTS:
         if not any(_tolerates(toleration, taint) for toleration in tolerations):
-            tolerations.append({
-                "key": taint, "operator": "Exists", "effect": "NoExecute",
-                "tolerationSeconds": _DEFAULT_TOLERATION_SECONDS,
-            })
+            tolerations.append(
+                {
+                    "key": taint,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": _DEFAULT_TOLERATION_SECONDS,
+                }
+            )
 
 
 def _tolerates(toleration: dict[str, Any], taint: str) -> bool:

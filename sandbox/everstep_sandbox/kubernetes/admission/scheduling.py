@@ -26,11 +26,13 @@ def admit(store: Store, resource: Resource, new: Object, old: Object | None, sub
         causes.append(invalid("value", value, "expected a whole number"))
     elif name.startswith("system-"):
         if name not in _SYSTEM_NAMES:
-            causes.append(forbidden(
-                "metadata.name",
-                "priority class names with 'system-' prefix are reserved for system use only. "
-                f"error: {name} is not a known system priority class",
-            ))
+            causes.append(
+                forbidden(
+                    "metadata.name",
+                    "priority class names with 'system-' prefix are reserved for system use only. "
+                    f"error: {name} is not a known system priority class",
+                )
+            )
     elif value > _HIGHEST_USER_PRIORITY:
         bound = f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}"
         causes.append(forbidden("value", bound))

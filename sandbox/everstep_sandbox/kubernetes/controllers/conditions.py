@@ -24,13 +24,24 @@ def holds(obj: Mapping[str, Any], kind: str) -> bool:
 
 
 def with_condition(
-    conditions: Iterable[Object], kind: str, status: bool | str, now: datetime.datetime, *, reason: str, message: str,
+    conditions: Iterable[Object],
+    kind: str,
+    status: bool | str,
+    now: datetime.datetime,
+    *,
+    reason: str,
+    message: str,
     probe_time: bool = False,
 ) -> list[Object]:
     """The list with this condition set; its transition time moves only where its status changes."""
     text = status if isinstance(status, str) else str(bool(status))
-    new: Object = {"type": kind, "status": text, "reason": reason, "message": message,
-                   "lastTransitionTime": timestamp(now)}
+    new: Object = {
+        "type": kind,
+        "status": text,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": timestamp(now),
+    }
     if probe_time:
         new["lastProbeTime"] = timestamp(now)
     result: list[Object] = []

@@ -64,27 +64,32 @@ class DaemonSetController(Controller):
             return None
         selector, uid = daemonset["spec"]["selector"], daemonset["metadata"]["uid"]
         pods = [
-            pod for pod in self._store.list("pods", key[0])
+            pod
+            for pod in self._store.list("pods", key[0])
             if controller_uid(pod) == uid and matches_label_selector(selector, pod["metadata"].get("labels") or {})
         ]
         nodes = self._store.list("nodes")
         wanted = {node["metadata"]["name"] for node in nodes if _belongs(daemonset, node)}
         existing = {node["metadata"]["name"] for node in nodes}
-        self._delete_superfluous(daemonset, pods, wanted, existing)
+        # A pod that runs stays unless a taint evicts: NoSchedule only keeps new ones away.
+        may_stay = {node["metadata"]["name"] for node in nodes if _belongs(daemonset, node, ("NoExecute",))}
+        self._delete_superfluous(daemonset, pods, may_stay, existing)
         for name in sorted(wanted - {_target(pod) for pod in pods}):
             pod = self._store.create("pods", key[0], _pod(daemonset, name), user_agent=_AGENT)
             self._events.record(daemonset, "Normal", "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
         self._write_status(daemonset, pods, wanted)
         return None
 
-    def _delete_superfluous(self, daemonset: Object, pods: list[Object], wanted: set[str], existing: set[str]) -> None:
-        """Deletes pods of nodes that are no longer wanted, and ended ones. Pods of lost nodes are the garbage
+    def _delete_superfluous(
+        self, daemonset: Object, pods: list[Object], may_stay: set[str], existing: set[str]
+    ) -> None:
+        """Deletes pods of nodes where they may not stay, and ended ones. Pods of lost nodes are the garbage
         collector's, which waits before it believes that a node is lost."""
         for pod in pods:
             if is_deleting(pod):
                 continue
             target, lost = _target(pod), bool(pod["spec"].get("nodeName")) and _target(pod) not in existing
-            if is_terminal(pod) or (target not in wanted and not lost):
+            if is_terminal(pod) or (target not in may_stay and not lost):
                 self._store.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"], user_agent=_AGENT)
                 if phase(pod) == "Failed":
                     text = f"Found failed daemon pod {pod['metadata']['name']} on node {target}, will try to kill it"
@@ -106,14 +111,15 @@ class DaemonSetController(Controller):
             "numberUnavailable": len(wanted) - ready,
             "observedGeneration": daemonset["metadata"].get("generation", 1),
         }
-        self._store.update("daemonsets", daemonset["metadata"]["namespace"], changed, subresource="status",
-                           user_agent=_AGENT)
+        self._store.update(
+            "daemonsets", daemonset["metadata"]["namespace"], changed, subresource="status", user_agent=_AGENT
+        )
 
 
-def _belongs(daemonset: Object, node: Object) -> bool:
+def _belongs(daemonset: Object, node: Object, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
     spec = {**daemonset["spec"]["template"]["spec"]}
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations()]
-    taints = (node.get("spec") or {}).get("taints") or ()
+    taints = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] in effects]
     return node_selection_matches(spec, node) and untolerated_taint(spec, taints) is None
 
 
@@ -122,9 +128,11 @@ def _pod(daemonset: Object, node: str) -> Object:
     spec = template["spec"]
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations()]
     affinity = spec.setdefault("affinity", {})
-    affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    ]}}
+    affinity["nodeAffinity"] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+        }
+    }
     template_meta = template.get("metadata") or {}
     revision = hashlib.sha256(json.dumps(daemonset["spec"]["template"], sort_keys=True).encode()).hexdigest()[:10]
     return {
@@ -137,10 +145,16 @@ def _pod(daemonset: Object, node: str) -> Object:
                 "pod-template-generation": str(meta.get("generation", 1)),
             },
             "annotations": template_meta.get("annotations") or {},
-            "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "DaemonSet", "name": meta["name"], "uid": meta["uid"],
-                "controller": True, "blockOwnerDeletion": True,
-            }],
+            "ownerReferences": [
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "DaemonSet",
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
         },
         "spec": spec,
     }

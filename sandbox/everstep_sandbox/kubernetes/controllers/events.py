@@ -27,23 +27,31 @@ class EventRecorder:
         if key in self._known and self._count_again(*self._known[key]):
             return
         now = timestamp()
-        stored = self._store.create("events", namespace, {
-            "metadata": {"name": f"{meta['name']}.{secrets.token_hex(8)}", "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": about["apiVersion"], "kind": about["kind"], "name": meta["name"],
-                "namespace": meta.get("namespace", ""), "uid": meta["uid"],
-                "resourceVersion": meta.get("resourceVersion", ""),
+        stored = self._store.create(
+            "events",
+            namespace,
+            {
+                "metadata": {"name": f"{meta['name']}.{secrets.token_hex(8)}", "namespace": namespace},
+                "involvedObject": {
+                    "apiVersion": about["apiVersion"],
+                    "kind": about["kind"],
+                    "name": meta["name"],
+                    "namespace": meta.get("namespace", ""),
+                    "uid": meta["uid"],
+                    "resourceVersion": meta.get("resourceVersion", ""),
+                },
+                "type": kind,
+                "reason": reason,
+                "message": message,
+                "source": {"component": self._component},
+                "reportingComponent": self._component,
+                "reportingInstance": "",
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
             },
-            "type": kind,
-            "reason": reason,
-            "message": message,
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
-            "reportingInstance": "",
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }, user_agent=self._component)
+            user_agent=self._component,
+        )
         if len(self._known) >= _REMEMBERED:
             self._known.pop(next(iter(self._known)))
         self._known[key] = (namespace, stored["metadata"]["name"])
@@ -53,9 +61,16 @@ class EventRecorder:
         if event is None:
             return False
         try:
-            self._store.patch("events", namespace, name, {
-                "count": event.get("count", 1) + 1, "lastTimestamp": timestamp(),
-            }, user_agent=self._component)
+            self._store.patch(
+                "events",
+                namespace,
+                name,
+                {
+                    "count": event.get("count", 1) + 1,
+                    "lastTimestamp": timestamp(),
+                },
+                user_agent=self._component,
+            )
         except ApiError:
             return False
         return True

@@ -67,7 +67,11 @@ class NodeLifeController(Controller):
         status = changed["status"]
         for kind in [condition["type"] for condition in status["conditions"]]:
             status["conditions"] = with_condition(
-                status["conditions"], kind, "Unknown", now(), reason="NodeStatusUnknown",
+                status["conditions"],
+                kind,
+                "Unknown",
+                now(),
+                reason="NodeStatusUnknown",
                 message="Kubelet stopped posting node status.",
             )
         stored = self._store.update("nodes", None, changed, subresource="status", user_agent=_AGENT)
@@ -79,7 +83,8 @@ class NodeLifeController(Controller):
         wanted = {"Unknown": UNREACHABLE, "False": NOT_READY}.get(ready)
         taints = list((node.get("spec") or {}).get("taints") or ())
         kept = [
-            taint for taint in taints
+            taint
+            for taint in taints
             if taint["key"] == wanted or taint["key"] not in (UNREACHABLE, NOT_READY, UNSCHEDULABLE)
         ]
         if wanted and not any(taint["key"] == wanted for taint in kept):
@@ -91,17 +96,23 @@ class NodeLifeController(Controller):
             known = [taint for taint in taints if taint["key"] == UNSCHEDULABLE]
             kept += known or [{"key": UNSCHEDULABLE, "effect": "NoSchedule", "timeAdded": timestamp()}]
         if sorted(map(repr, kept)) != sorted(map(repr, taints)):
-            self._store.patch("nodes", None, node["metadata"]["name"], {"spec": {"taints": kept or None}},
-                              user_agent=_AGENT)
+            self._store.patch(
+                "nodes", None, node["metadata"]["name"], {"spec": {"taints": kept or None}}, user_agent=_AGENT
+            )
 
     def _mark_pods(self, node: str) -> None:
         for pod in self._store.list("pods"):
             if pod["spec"].get("nodeName") == node and conditions.holds(pod, "Ready"):
                 changed = clone(pod)
                 changed["status"]["conditions"] = with_condition(
-                    pod["status"]["conditions"], "Ready", False, now(), reason="NodeNotReady",
+                    pod["status"]["conditions"],
+                    "Ready",
+                    False,
+                    now(),
+                    reason="NodeNotReady",
                     message=f"node {node} is not ready",
                 )
-                self._store.update("pods", pod["metadata"]["namespace"], changed, subresource="status",
-                                   user_agent=_AGENT)
+                self._store.update(
+                    "pods", pod["metadata"]["namespace"], changed, subresource="status", user_agent=_AGENT
+                )
                 self._events.record(pod, "Warning", "NodeNotReady", "Node is not ready")

@@ -49,8 +49,21 @@ class PodGarbageController(Controller):
             return left
         for pod in orphans:
             if not pods.is_terminal(pod):
-                pods.disrupt(self._store, pod, now(), reason="DeletionByPodGC",
-                             message="PodGC: node no longer exists", user_agent=_AGENT, failed=True)
-            self._store.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"],
-                               grace_period_seconds=0, uid=pod["metadata"]["uid"], user_agent=_AGENT)
+                pods.disrupt(
+                    self._store,
+                    pod,
+                    now(),
+                    reason="DeletionByPodGC",
+                    message="PodGC: node no longer exists",
+                    user_agent=_AGENT,
+                    failed=True,
+                )
+            self._store.delete(
+                "pods",
+                pod["metadata"]["namespace"],
+                pod["metadata"]["name"],
+                grace_period_seconds=0,
+                uid=pod["metadata"]["uid"],
+                user_agent=_AGENT,
+            )
         return None

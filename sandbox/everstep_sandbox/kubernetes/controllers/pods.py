@@ -60,7 +60,13 @@ def finished_at(pod: Mapping[str, Any]) -> datetime.datetime:
 
 
 def disrupt(
-    store: Store, pod: Object, now: datetime.datetime, *, reason: str, message: str, user_agent: str,
+    store: Store,
+    pod: Object,
+    now: datetime.datetime,
+    *,
+    reason: str,
+    message: str,
+    user_agent: str,
     failed: bool = False,
 ) -> None:
     """Sets the condition DisruptionTarget, and with `failed` the phase, before a pod is deleted for its reason."""

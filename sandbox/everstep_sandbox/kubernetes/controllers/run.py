@@ -20,13 +20,16 @@ from everstep_sandbox.kubernetes.store import Store
 async def run_all(store: Store, *, speed: float, directory: Path) -> None:
     """Runs for ever. `speed` divides the real system's long timers. `directory` is the sandbox's, for records."""
     store.add_admission(placement.admit)
-    await Runtime(store, [
-        JobSetController(store),
-        JobController(store, speed=speed),
-        DaemonSetController(store),
-        SchedulerController(store),
-        NodeLifeController(store, speed=speed),
-        TaintEvictionController(store, speed=speed),
-        PodGarbageController(store, speed=speed),
-        ServiceAccountController(store),
-    ]).run()
+    await Runtime(
+        store,
+        [
+            JobSetController(store),
+            JobController(store, speed=speed),
+            DaemonSetController(store),
+            SchedulerController(store),
+            NodeLifeController(store, speed=speed),
+            TaintEvictionController(store, speed=speed),
+            PodGarbageController(store, speed=speed),
+            ServiceAccountController(store),
+        ],
+    ).run()

@@ -105,8 +105,9 @@ class Runtime:
         failures = self._failures[item] = self._failures.get(item, 0) + 1
         delay = min(_FIRST_RETRY * 2 ** (failures - 1), _LONGEST_RETRY)
         name = type(self._controllers[item[0]]).__name__
-        logger.log(logging.DEBUG if is_expected else logging.WARNING, "%s: %r again in %.2f s: %s", name, item[1],
-                   delay, why)
+        logger.log(
+            logging.DEBUG if is_expected else logging.WARNING, "%s: %r again in %.2f s: %s", name, item[1], delay, why
+        )
         self._at(time.monotonic() + delay, item)
 
     def _at(self, moment: float, item: tuple[int, Hashable]) -> None:

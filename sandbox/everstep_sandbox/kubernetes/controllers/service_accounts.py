@@ -31,6 +31,7 @@ class ServiceAccountController(Controller):
         if namespace is None or is_deleting(namespace):
             return None
         if self._store.peek("serviceaccounts", name, "default") is None:
-            self._store.create("serviceaccounts", name, {"metadata": {"name": "default"}},
-                               user_agent="service-account-controller")
+            self._store.create(
+                "serviceaccounts", name, {"metadata": {"name": "default"}}, user_agent="service-account-controller"
+            )
         return None

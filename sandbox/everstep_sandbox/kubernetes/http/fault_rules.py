@@ -9,8 +9,16 @@ from typing import Any
 from everstep_sandbox.kubernetes.errors import ApiError, bad_request
 
 _REASONS = {
-    401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 410: "Expired", 422: "Invalid",
-    429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
 }
 
 
@@ -45,10 +53,16 @@ class FaultRules:
             raise bad_request(f"fault {asked!r}: expected `match`, a regular expression for `METHOD path`") from error
         if not any(key in asked for key in ("status", "delay_ms", "reset")):
             raise bad_request(f"fault {asked!r}: expected one of status, delay_ms or reset")
-        self._rules.append(FaultRule(
-            match, int(asked.get("times", 1)), asked.get("status"), asked.get("retryAfter"),
-            float(asked.get("delay_ms", 0)) / 1000, bool(asked.get("reset", False)),
-        ))
+        self._rules.append(
+            FaultRule(
+                match,
+                int(asked.get("times", 1)),
+                asked.get("status"),
+                asked.get("retryAfter"),
+                float(asked.get("delay_ms", 0)) / 1000,
+                bool(asked.get("reset", False)),
+            )
+        )
 
     def take(self, method: str, path_and_query: str) -> FaultRule | None:
         """The rule that applies to this request, counted down; None where there is none."""

@@ -74,18 +74,25 @@ def check_version_is_reached(call: Call, current: int) -> None:
         raise errors.bad_request(f"resourceVersion: Invalid value: {text!r}: expected a whole number") from None
     if asked > current:
         raise errors.ApiError(
-            504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}",
-            {"retryAfterSeconds": 1, "causes": [
-                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-            ]},
+            504,
+            "Timeout",
+            f"Timeout: Too large resource version: {asked}, current: {current}",
+            {
+                "retryAfterSeconds": 1,
+                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            },
         )
 
 
 def presented(call: Call, obj: Object, version: int) -> Object:
     """One object in the form that the client asked for."""
     if call.form == "Table":
-        return table(call.resource, [obj], {"resourceVersion": obj["metadata"]["resourceVersion"]},
-                     include_object=call.query.get("includeObject"))
+        return table(
+            call.resource,
+            [obj],
+            {"resourceVersion": obj["metadata"]["resourceVersion"]},
+            include_object=call.query.get("includeObject"),
+        )
     if call.form == "PartialObjectMetadata":
         return _partial(obj)
     return obj
@@ -95,8 +102,12 @@ def _collection(call: Call, items: list[Object], meta: dict[str, Any]) -> Object
     if call.form == "Table":
         return table(call.resource, items, meta, include_object=call.query.get("includeObject"))
     if call.form == "PartialObjectMetadata":
-        return {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
-                "items": [_partial(item) for item in items]}
+        return {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": meta,
+            "items": [_partial(item) for item in items],
+        }
     return {
         "kind": f"{call.resource.kind}List",
         "apiVersion": call.resource.api_version,

@@ -19,9 +19,11 @@ def _path(group: str, version: str) -> str:
 
 def v3_index() -> dict[str, Any]:
     """/openapi/v3: where each group's document is."""
-    return {"paths": {
-        _path(*found): {"serverRelativeURL": f"/openapi/v3/{_path(*found)}?hash=1"} for found in group_versions()
-    }}
+    return {
+        "paths": {
+            _path(*found): {"serverRelativeURL": f"/openapi/v3/{_path(*found)}?hash=1"} for found in group_versions()
+        }
+    }
 
 
 @cache
@@ -34,8 +36,12 @@ def v3_document(path: str) -> dict[str, Any] | None:
     paths: dict[str, Any] = {}
     for resource in resources:
         paths.update(_v3_paths(resource))
-    return {"openapi": "3.0.0", "info": _INFO, "paths": paths,
-            "components": {"schemas": _definitions(resources, "#/components/schemas/")}}
+    return {
+        "openapi": "3.0.0",
+        "info": _INFO,
+        "paths": paths,
+        "components": {"schemas": _definitions(resources, "#/components/schemas/")},
+    }
 
 
 @lru_cache(maxsize=1)
@@ -46,8 +52,7 @@ def v2_document() -> dict[str, Any]:
     for resource in resources:
         parameters = [{"name": name, "in": "query", "type": "string"} for name in _QUERY]
         paths[_object_path(resource)] = {"patch": {**_operation(resource), "parameters": parameters}}
-    return {"swagger": "2.0", "info": _INFO, "paths": paths,
-            "definitions": _definitions(resources, "#/definitions/")}
+    return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": _definitions(resources, "#/definitions/")}
 
 
 def _object_path(resource: Resource) -> str:

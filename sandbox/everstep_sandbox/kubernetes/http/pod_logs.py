@@ -95,7 +95,7 @@ class LogReader:
     def _check_started(self, pod: Object, container: str) -> None:
         name = pod["metadata"]["name"]
         if not pod["spec"].get("nodeName"):
-            raise errors.bad_request(f'pod {name} does not have a host assigned')
+            raise errors.bad_request(f"pod {name} does not have a host assigned")
         status = pod.get("status") or {}
         for found in [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]:
             state = found.get("state") or {}
@@ -193,5 +193,5 @@ def _last_whole_lines(entries: list[tuple[bytes, bool, bytes]], count: int) -> l
         if entries[index][1]:
             seen += 1
             if seen > count:
-                return entries[index + 1:]
+                return entries[index + 1 :]
     return entries

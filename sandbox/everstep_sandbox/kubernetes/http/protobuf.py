@@ -32,36 +32,60 @@ class _Map:
 
 
 _OBJECT_META: _Table = {
-    1: ("name", _TEXT), 2: ("generateName", _TEXT), 3: ("namespace", _TEXT), 5: ("uid", _TEXT),
-    6: ("resourceVersion", _TEXT), 11: ("labels", _Map(_TEXT)), 12: ("annotations", _Map(_TEXT)),
+    1: ("name", _TEXT),
+    2: ("generateName", _TEXT),
+    3: ("namespace", _TEXT),
+    5: ("uid", _TEXT),
+    6: ("resourceVersion", _TEXT),
+    11: ("labels", _Map(_TEXT)),
+    12: ("annotations", _Map(_TEXT)),
     14: ("finalizers", _List(_TEXT)),
 }
 _METADATA = ("metadata", _OBJECT_META)
 _PRECONDITIONS: _Table = {1: ("uid", _TEXT), 2: ("resourceVersion", _TEXT)}
 _DELETE_OPTIONS: _Table = {
-    1: ("gracePeriodSeconds", _INTEGER), 2: ("preconditions", _PRECONDITIONS), 3: ("orphanDependents", _BOOLEAN),
-    4: ("propagationPolicy", _TEXT), 5: ("dryRun", _List(_TEXT)),
+    1: ("gracePeriodSeconds", _INTEGER),
+    2: ("preconditions", _PRECONDITIONS),
+    3: ("orphanDependents", _BOOLEAN),
+    4: ("propagationPolicy", _TEXT),
+    5: ("dryRun", _List(_TEXT)),
 }
 _RESOURCE_ATTRIBUTES: _Table = {
-    1: ("namespace", _TEXT), 2: ("verb", _TEXT), 3: ("group", _TEXT), 4: ("version", _TEXT), 5: ("resource", _TEXT),
-    6: ("subresource", _TEXT), 7: ("name", _TEXT),
+    1: ("namespace", _TEXT),
+    2: ("verb", _TEXT),
+    3: ("group", _TEXT),
+    4: ("version", _TEXT),
+    5: ("resource", _TEXT),
+    6: ("subresource", _TEXT),
+    7: ("name", _TEXT),
 }
 _NON_RESOURCE_ATTRIBUTES: _Table = {1: ("path", _TEXT), 2: ("verb", _TEXT)}
 _REVIEW_SPEC: _Table = {
-    1: ("resourceAttributes", _RESOURCE_ATTRIBUTES), 2: ("nonResourceAttributes", _NON_RESOURCE_ATTRIBUTES),
+    1: ("resourceAttributes", _RESOURCE_ATTRIBUTES),
+    2: ("nonResourceAttributes", _NON_RESOURCE_ATTRIBUTES),
 }
 _ENVIRONMENT: _Table = {1: ("name", _TEXT), 2: ("value", _TEXT)}
 _CONTAINER: _Table = {
-    1: ("name", _TEXT), 2: ("image", _TEXT), 3: ("command", _List(_TEXT)), 4: ("args", _List(_TEXT)),
-    5: ("workingDir", _TEXT), 7: ("env", _List(_ENVIRONMENT)), 14: ("imagePullPolicy", _TEXT),
+    1: ("name", _TEXT),
+    2: ("image", _TEXT),
+    3: ("command", _List(_TEXT)),
+    4: ("args", _List(_TEXT)),
+    5: ("workingDir", _TEXT),
+    7: ("env", _List(_ENVIRONMENT)),
+    14: ("imagePullPolicy", _TEXT),
 }
 _POD_SPEC: _Table = {
-    2: ("containers", _List(_CONTAINER)), 3: ("restartPolicy", _TEXT), 4: ("terminationGracePeriodSeconds", _INTEGER),
-    7: ("nodeSelector", _Map(_TEXT)), 8: ("serviceAccountName", _TEXT),
+    2: ("containers", _List(_CONTAINER)),
+    3: ("restartPolicy", _TEXT),
+    4: ("terminationGracePeriodSeconds", _INTEGER),
+    7: ("nodeSelector", _Map(_TEXT)),
+    8: ("serviceAccountName", _TEXT),
 }
 _POD_TEMPLATE: _Table = {1: _METADATA, 2: ("spec", _POD_SPEC)}
 _JOB_SPEC: _Table = {
-    1: ("parallelism", _INTEGER), 2: ("completions", _INTEGER), 6: ("template", _POD_TEMPLATE),
+    1: ("parallelism", _INTEGER),
+    2: ("completions", _INTEGER),
+    6: ("template", _POD_TEMPLATE),
     7: ("backoffLimit", _INTEGER),
 }
 
@@ -72,7 +96,10 @@ _KINDS: dict[str, _Table] = {
     "Job": {1: _METADATA, 2: ("spec", _JOB_SPEC)},
     "Namespace": {1: _METADATA},
     "PriorityClass": {
-        1: _METADATA, 2: ("value", _INTEGER), 3: ("globalDefault", _BOOLEAN), 4: ("description", _TEXT),
+        1: _METADATA,
+        2: ("value", _INTEGER),
+        3: ("globalDefault", _BOOLEAN),
+        4: ("description", _TEXT),
         5: ("preemptionPolicy", _TEXT),
     },
     "Secret": {1: _METADATA, 2: ("data", _Map(_BYTES)), 3: ("type", _TEXT), 4: ("stringData", _Map(_TEXT))},
@@ -90,7 +117,7 @@ def decode_object(data: bytes) -> Object:
     if not data.startswith(_MAGIC):
         raise bad_request("the body of the request does not begin as Kubernetes' protobuf does")
     try:
-        envelope = _message(memoryview(data)[len(_MAGIC):], _ENVELOPE)
+        envelope = _message(memoryview(data)[len(_MAGIC) :], _ENVELOPE)
         type_meta = envelope.get("typeMeta", {})
         table = _KINDS.get(type_meta.get("kind", ""))
         if table is None:
@@ -153,7 +180,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             length, position = _varint(data, position)
             if position + length > len(data):
                 raise ValueError(f"field {number} runs past the end")
-            yield number, data[position:position + length]
+            yield number, data[position : position + length]
             position += length
         else:
             raise ValueError(f"field {number} has the unexpected wire type {wire_type}")

@@ -17,15 +17,33 @@ from everstep_sandbox.kubernetes.selectors import Predicate, field_predicate, la
 _COMMON_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 # Field selectors are served only for these fields, as on a real server.
 _SELECTABLE_FIELDS: dict[str, frozenset[str]] = {
-    "pods": frozenset({
-        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-        "status.phase", "status.podIP", "status.nominatedNodeName",
-    }),
-    "events": frozenset({
-        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-        "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
-        "reportingComponent", "source", "type",
-    }),
+    "pods": frozenset(
+        {
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        }
+    ),
+    "events": frozenset(
+        {
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        }
+    ),
     "nodes": frozenset({"spec.unschedulable"}),
     "namespaces": frozenset({"status.phase"}),
     "jobs": frozenset({"status.successful"}),
@@ -137,7 +155,7 @@ def decode(raw: bytes, content_type: str) -> Any:
 
 
 def answer_form(accept: str) -> str:
-    """"Table", "PartialObjectMetadata" or "" for the object itself: the first accepted form that is served."""
+    """ "Table", "PartialObjectMetadata" or "" for the object itself: the first accepted form that is served."""
     for clause in accept.split(","):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
         if media_type not in ("application/json", "*/*", "application/*"):

@@ -64,8 +64,9 @@ def _read_model(name: str) -> Schema:
         ast.literal_eval(found[1]) if (found := re.search(rf"    {table} = (\{{.*?\}})\n", source, re.DOTALL)) else {}
         for table in ("openapi_types", "attribute_map")
     )
-    descriptions = {attribute: " ".join(text.replace("# noqa: E501", "").split())
-                    for attribute, text in _GETTER.findall(source)}
+    descriptions = {
+        attribute: " ".join(text.replace("# noqa: E501", "").split()) for attribute, text in _GETTER.findall(source)
+    }
     properties: dict[str, Schema] = {}
     for attribute, type_name in types.items():
         of_field = _of_type(type_name)
@@ -125,13 +126,19 @@ def _unknown_fields(value: Any, expected: Schema, path: str) -> list[str]:
     if "$ref" in expected:
         expected = schema(expected["$ref"])
     if isinstance(value, list) and "items" in expected:
-        return [field for index, item in enumerate(value)
-                for field in _unknown_fields(item, expected["items"], f"{path}[{index}]")]
+        return [
+            field
+            for index, item in enumerate(value)
+            for field in _unknown_fields(item, expected["items"], f"{path}[{index}]")
+        ]
     if not isinstance(value, dict):
         return []
     if "additionalProperties" in expected:
-        return [field for key, item in value.items()
-                for field in _unknown_fields(item, expected["additionalProperties"], f"{path}.{key}")]
+        return [
+            field
+            for key, item in value.items()
+            for field in _unknown_fields(item, expected["additionalProperties"], f"{path}.{key}")
+        ]
     if "properties" not in expected:
         return []
     found: list[str] = []

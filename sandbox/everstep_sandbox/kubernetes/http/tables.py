@@ -31,8 +31,13 @@ def table(
         "apiVersion": "meta.k8s.io/v1",
         "metadata": meta,
         "columnDefinitions": [
-            {"name": column.name, "type": column.type, "format": "name" if column.name == "Name" else "",
-             "description": "", "priority": column.priority}
+            {
+                "name": column.name,
+                "type": column.type,
+                "format": "name" if column.name == "Name" else "",
+                "description": "",
+                "priority": column.priority,
+            }
             for column in columns
         ],
         "rows": [
@@ -78,7 +83,8 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Kernel-Version", cells.value_at("status", "nodeInfo", "kernelVersion", default=cells.UNKNOWN), 1),
         Column(
             "Container-Runtime",
-            cells.value_at("status", "nodeInfo", "containerRuntimeVersion", default=cells.UNKNOWN), 1,
+            cells.value_at("status", "nodeInfo", "containerRuntimeVersion", default=cells.UNKNOWN),
+            1,
         ),
     ),
     "jobs": (
@@ -136,13 +142,17 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "namespaces": (_NAME, Column("Status", cells.value_at("status", "phase", default="")), _AGE),
     "configmaps": (_NAME, Column("Data", lambda cm: len(cm.get("data") or {}), type="integer"), _AGE),
     "secrets": (
-        _NAME, Column("Type", cells.value_at("type", default="Opaque")),
-        Column("Data", lambda secret: len(secret.get("data") or {}), type="integer"), _AGE,
+        _NAME,
+        Column("Type", cells.value_at("type", default="Opaque")),
+        Column("Data", lambda secret: len(secret.get("data") or {}), type="integer"),
+        _AGE,
     ),
     "leases": (_NAME, Column("Holder", cells.value_at("spec", "holderIdentity", default="")), _AGE),
     "serviceaccounts": (_NAME, Column("Secrets", lambda account: 0, type="integer"), _AGE),
     "customresourcedefinitions": (_NAME, Column("Created At", cells.value_at("metadata", "creationTimestamp"))),
     "checkpointconfigurations": (
-        _NAME, Column("Bucket", cells.value_at("spec", "cloudStorageBucketName", default="")), _AGE
+        _NAME,
+        Column("Bucket", cells.value_at("spec", "cloudStorageBucketName", default="")),
+        _AGE,
     ),
 }

@@ -127,7 +127,8 @@ def _event(call: Call, change: Change, predicate: Predicate | None) -> bytes:
         elif was and not stays:
             gone_from_view = dict(change.previous or {})
             gone_from_view["metadata"] = {
-                **gone_from_view["metadata"], "resourceVersion": obj["metadata"]["resourceVersion"]
+                **gone_from_view["metadata"],
+                "resourceVersion": obj["metadata"]["resourceVersion"],
             }
             return _line("DELETED", presented(call, gone_from_view, change.version))
         elif not stays:
@@ -149,6 +150,11 @@ def _bookmark(call: Call, version: int, *, ends_initial: bool = False) -> bytes:
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}
     obj: Object = {"kind": call.resource.kind, "apiVersion": call.resource.api_version, "metadata": meta}
     if call.form == "Table":
-        obj = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": str(version)},
-               "columnDefinitions": [], "rows": [{"cells": [], "object": obj}]}
+        obj = {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": str(version)},
+            "columnDefinitions": [],
+            "rows": [{"cells": [], "object": obj}],
+        }
     return _line("BOOKMARK", obj)

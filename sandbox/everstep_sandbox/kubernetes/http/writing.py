@@ -64,8 +64,12 @@ class Writer:
         if call.strict:
             check_fields(call.resource, body)
         return 200, self._store.update(
-            call.resource.plural, call.namespace, body,
-            subresource=call.subresource, user_agent=call.user_agent, dry_run=call.dry_run,
+            call.resource.plural,
+            call.namespace,
+            body,
+            subresource=call.subresource,
+            user_agent=call.user_agent,
+            dry_run=call.dry_run,
         )
 
     async def patch(self, call: Call) -> tuple[int, Object]:
@@ -83,8 +87,14 @@ class Writer:
         if call.strict and kind != "json":
             check_fields(call.resource, body)
         return 200, self._store.patch(
-            call.resource.plural, call.namespace, call.name or "", body, kind=kind,
-            subresource=call.subresource, user_agent=call.user_agent, dry_run=call.dry_run,
+            call.resource.plural,
+            call.namespace,
+            call.name or "",
+            body,
+            kind=kind,
+            subresource=call.subresource,
+            user_agent=call.user_agent,
+            dry_run=call.dry_run,
         )
 
     async def delete(self, call: Call) -> tuple[int, Object]:
@@ -98,9 +108,7 @@ class Writer:
             details["group"] = call.resource.group
         if found is not None:
             details["uid"] = found["metadata"]["uid"]
-        return 200, {
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details
-        }
+        return 200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
     async def delete_collection(self, call: Call) -> tuple[int, Object]:
         options = _DeleteOptions(call, await call.body())
@@ -109,16 +117,23 @@ class Writer:
             call.namespace = item["metadata"].get("namespace")
             self._delete(call, item["metadata"]["name"], options)
         return 200, {
-            "kind": f"{call.resource.kind}List", "apiVersion": call.resource.api_version,
-            "metadata": {"resourceVersion": str(self._store.version)}, "items": items,
+            "kind": f"{call.resource.kind}List",
+            "apiVersion": call.resource.api_version,
+            "metadata": {"resourceVersion": str(self._store.version)},
+            "items": items,
         }
 
     def _delete(self, call: Call, name: str, options: _DeleteOptions) -> Object | None:
         return self._store.delete(
-            call.resource.plural, call.namespace, name,
-            grace_period_seconds=options.grace_period_seconds, propagation=options.propagation,
-            uid=options.uid, resource_version=options.resource_version,
-            user_agent=call.user_agent, dry_run=call.dry_run or options.dry_run,
+            call.resource.plural,
+            call.namespace,
+            name,
+            grace_period_seconds=options.grace_period_seconds,
+            propagation=options.propagation,
+            uid=options.uid,
+            resource_version=options.resource_version,
+            user_agent=call.user_agent,
+            dry_run=call.dry_run or options.dry_run,
         )
 
     def _apply(self, call: Call, body: Any) -> tuple[int, Object]:
@@ -142,8 +157,13 @@ class Writer:
                 call.resource.plural, call.namespace, merged, user_agent=call.user_agent, dry_run=call.dry_run
             )
         return 200, self._store.update(
-            call.resource.plural, call.namespace, merged, subresource=call.subresource,
-            user_agent=call.user_agent, dry_run=call.dry_run, verb="patch",
+            call.resource.plural,
+            call.namespace,
+            merged,
+            subresource=call.subresource,
+            user_agent=call.user_agent,
+            dry_run=call.dry_run,
+            verb="patch",
         )
 
     def _bind(self, call: Call, pod: str, body: Object) -> tuple[int, Object]:
@@ -158,8 +178,11 @@ class Writer:
         if call.dry_run or options.dry_run:
             return 201, _success()
         self._store.evict(
-            call.namespace or "default", call.name or "",
-            grace_period_seconds=options.grace_period_seconds, uid=options.uid, user_agent=call.user_agent,
+            call.namespace or "default",
+            call.name or "",
+            grace_period_seconds=options.grace_period_seconds,
+            uid=options.uid,
+            user_agent=call.user_agent,
         )
         return 201, _success()
 

@@ -97,9 +97,7 @@ class SchedulerController(Controller):
         snapshot.nodes[node].add(bound)
         self._events.record(bound, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
 
-    def _report_unschedulable(
-        self, pod: Object, message: str, candidate: preemption.Candidate | None
-    ) -> None:
+    def _report_unschedulable(self, pod: Object, message: str, candidate: preemption.Candidate | None) -> None:
         known = conditions.find(pod, "PodScheduled") or {}
         nominated = (pod.get("status") or {}).get("nominatedNodeName")
         wanted = candidate.node if candidate else nominated
@@ -140,10 +138,12 @@ def unhelpful_preemption(reasons: dict[str, list[str]]) -> str:
     """The rest of that text where nothing could be preempted; empty where there are no nodes."""
     total = len(reasons)
     helpless = sum(bool(UNRESOLVABLE.intersection(texts)) for texts in reasons.values())
-    counts = Counter({
-        "Preemption is not helpful for scheduling": helpless,
-        "No preemption victims found for incoming pod": total - helpless,
-    })
+    counts = Counter(
+        {
+            "Preemption is not helpful for scheduling": helpless,
+            "No preemption victims found for incoming pod": total - helpless,
+        }
+    )
     return f" preemption: 0/{total} nodes are available: {_counted(counts)}." if total else ""
 
 

@@ -15,11 +15,13 @@ from everstep_sandbox.kubernetes.selectors import matches_label_selector
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
-UNRESOLVABLE = frozenset({
-    "node(s) were unschedulable",
-    "node(s) had untolerated taint(s)",
-    "node(s) didn't match Pod's node affinity/selector",
-})
+UNRESOLVABLE = frozenset(
+    {
+        "node(s) were unschedulable",
+        "node(s) had untolerated taint(s)",
+        "node(s) didn't match Pod's node affinity/selector",
+    }
+)
 """Refusals that no preemption can mend."""
 
 
@@ -36,7 +38,8 @@ def refusals(pod: Object, view: NodeView, snapshot: Snapshot) -> list[str]:
         return ["node(s) didn't match Pod's node affinity/selector"]
     lacking = [
         "Too many pods" if name == "pods" else f"Insufficient {name}"
-        for name, amount in pod_requests(spec).items() if amount > 0 and amount > view.free(name)
+        for name, amount in pod_requests(spec).items()
+        if amount > 0 and amount > view.free(name)
     ]
     if lacking:
         return lacking

@@ -74,8 +74,9 @@ class JobController(Controller):
         self._release(decision.release)
         for pod in decision.delete:
             with contextlib.suppress(ApiError):
-                self._store.delete("pods", namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"],
-                                   user_agent=_AGENT)
+                self._store.delete(
+                    "pods", namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"], user_agent=_AGENT
+                )
                 self._events.record(job, "Normal", "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
 
     def _create(self, job: Object, decision: Decision) -> float | None:
@@ -113,12 +114,18 @@ class JobController(Controller):
         if lifetime is None or not is_finished(job):
             return None
         ended = max(
-            parse_timestamp(condition["lastTransitionTime"]) for condition in job["status"]["conditions"]
+            parse_timestamp(condition["lastTransitionTime"])
+            for condition in job["status"]["conditions"]
             if condition["type"] in ("Complete", "Failed")
         )
         left = float(lifetime) - (now() - ended).total_seconds()
         if left > 0:
             return left
-        self._store.delete("jobs", job["metadata"]["namespace"], job["metadata"]["name"], propagation="Foreground",
-                           user_agent="ttl-after-finished-controller")
+        self._store.delete(
+            "jobs",
+            job["metadata"]["namespace"],
+            job["metadata"]["name"],
+            propagation="Foreground",
+            user_agent="ttl-after-finished-controller",
+        )
         return None

@@ -215,7 +215,12 @@ class _Pass:
 
     def _condition(self, kind: str, status: bool, reason: str, message: str) -> None:
         self.status["conditions"] = with_condition(
-            self.status.get("conditions") or [], kind, status, self.now, reason=reason, message=message,
+            self.status.get("conditions") or [],
+            kind,
+            status,
+            self.now,
+            reason=reason,
+            message=message,
             probe_time=True,
         )
 

@@ -42,10 +42,16 @@ def build_pod(job: Object, index: int | None) -> Object:
             "labels": labels,
             "annotations": annotations,
             "finalizers": [TRACKING_FINALIZER],
-            "ownerReferences": [{
-                "apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"],
-                "controller": True, "blockOwnerDeletion": True,
-            }],
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
         },
         "spec": spec,
     }

@@ -50,7 +50,8 @@ class JobSetController(Controller):
             return None
         uid = jobset["metadata"]["uid"]
         jobs = [
-            job for job in self._store.list("jobs", key[0], labels={keys.JOBSET_NAME: key[1]})
+            job
+            for job in self._store.list("jobs", key[0], labels={keys.JOBSET_NAME: key[1]})
             if controller_uid(job) == uid
         ]
         self._commit(jobset, decide(jobset, jobs, now()))
@@ -66,13 +67,20 @@ class JobSetController(Controller):
             self._events.record(stored, kind, reason, message)
         for job in decision.delete:
             if not is_deleting(job):
-                self._store.delete("jobs", namespace, job["metadata"]["name"], propagation="Foreground",
-                                   uid=job["metadata"]["uid"], user_agent=_AGENT)
+                self._store.delete(
+                    "jobs",
+                    namespace,
+                    job["metadata"]["name"],
+                    propagation="Foreground",
+                    uid=job["metadata"]["uid"],
+                    user_agent=_AGENT,
+                )
         if decision.needs_service:
             self._ensure_service(stored)
         for job, suspended in decision.suspend:
-            self._store.patch("jobs", namespace, job["metadata"]["name"], {"spec": {"suspend": suspended}},
-                              user_agent=_AGENT)
+            self._store.patch(
+                "jobs", namespace, job["metadata"]["name"], {"spec": {"suspend": suspended}}, user_agent=_AGENT
+            )
         for job in decision.create:
             self._create(stored, job)
 
@@ -97,7 +105,8 @@ class JobSetController(Controller):
         if lifetime is None:
             return None
         ended = max(
-            parse_timestamp(condition["lastTransitionTime"]) for condition in jobset["status"]["conditions"]
+            parse_timestamp(condition["lastTransitionTime"])
+            for condition in jobset["status"]["conditions"]
             if condition["type"] in ("Completed", "Failed")
         )
         return float(lifetime) - (now() - ended).total_seconds()

@@ -56,6 +56,10 @@ def coordinator_endpoint(jobset: Object) -> str | None:
 
 def owner_reference(jobset: Object) -> Object:
     return {
-        "apiVersion": API_VERSION, "kind": "JobSet", "name": jobset["metadata"]["name"],
-        "uid": jobset["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True,
+        "apiVersion": API_VERSION,
+        "kind": "JobSet",
+        "name": jobset["metadata"]["name"],
+        "uid": jobset["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
     }

@@ -46,9 +46,13 @@ def _keep_apart(pod: Object, topology: str) -> None:
     affinity = pod["spec"].setdefault("affinity", {})
     for family, expressions in (("podAffinity", same_job), ("podAntiAffinity", other_jobs)):
         terms = affinity.setdefault(family, {}).setdefault("requiredDuringSchedulingIgnoredDuringExecution", [])
-        terms.append({
-            "labelSelector": {"matchExpressions": expressions}, "topologyKey": topology, "namespaceSelector": {},
-        })
+        terms.append(
+            {
+                "labelSelector": {"matchExpressions": expressions},
+                "topologyKey": topology,
+                "namespaceSelector": {},
+            }
+        )
 
 
 def _follow(store: Store, pod: Object, topology: str) -> None:
