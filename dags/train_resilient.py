@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow.providers.common.compat.sdk import DAG, Param
+
 from everstep.resilient_training import resilient_training
 
 HERE = Path(__file__).parent

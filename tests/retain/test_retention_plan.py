@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from everstep.checkpoints import catalogue as catalogues
 from everstep.checkpoints.catalogue import BackupListing, Catalogue, Shape
 from everstep.retain import plan as plans

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everstep.retain.policy import Policy, reasons_to_keep
 from hypothesis import given
 from hypothesis import strategies as st
+
+from everstep.retain.policy import Policy, reasons_to_keep
 
 
 def name_of(time: datetime) -> str:
