@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from queue import Queue
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from everstep_trainer.agreement import Answer, Decision, Leader, Outgoing, Parti
 
 
 class Host:
-    """A training loop that never waits for a thread: it stands still while its participant would block."""
+    """A training loop in small turns. Each arrival runs on a thread of its own until it returns or has to wait."""
 
     def __init__(self, last: int) -> None:
         self.participant = Participant()
@@ -19,48 +20,38 @@ class Host:
         self.step = 0
         self.saved: list[tuple[str, int]] = []
         self.inbox: deque[Outgoing] = deque()
-        self.arriving: threading.Thread | None = None
+        self.blocked = False
+        self._turns: Queue[str] = Queue()
 
     def train(self) -> None:
         """One step, unless the host is blocked or done."""
-        if self.blocked or self.step >= self.last:
-            return
-        self.step += 1
-        promise = self.participant._promise
-        undecided = promise is not None and self.step >= promise.step and self.participant._decision is None
-        if undecided:
-            self.arriving = threading.Thread(target=self._arrive)
-            self.arriving.start()
-        else:
-            self._arrive()
-
-    @property
-    def blocked(self) -> bool:
-        return self.arriving is not None and self.arriving.is_alive()
+        if not self.blocked and self.step < self.last:
+            self.step += 1
+            threading.Thread(target=self._arrive, daemon=True).start()
+            self.blocked = self._turns.get(timeout=5) == "waits"
 
     def receive(self, message: Outgoing) -> Answer | None:
         if isinstance(message, Proposal):
             return self.participant.propose(message)
         self.participant.decide(message)
-        if self.arriving is not None:
-            self.arriving.join(5)
-            assert not self.arriving.is_alive(), "a decided host must go on"
+        if self.blocked:
+            self.blocked = self._turns.get(timeout=5) == "waits"
         return None
 
     def _arrive(self) -> None:
-        request = self.participant.arrive(self.step)
-        if request is not None:
-            self.saved.append((request, self.step))
+        requests = self.participant.arrive(self.step, lambda request: self._turns.put("waits"))
+        self.saved.extend((request, self.step) for request in requests)
+        self._turns.put("goes on")
 
 
 @settings(max_examples=150, deadline=None)
 @given(
     hosts=st.integers(1, 4),
     last=st.integers(5, 40),
-    ask_at=st.integers(0, 20),
+    ask_at=st.lists(st.integers(0, 60), min_size=1, max_size=4),
     order=st.lists(st.integers(0, 7), min_size=20, max_size=300),
 )
-def test_all_hosts_save_at_one_step_or_none_does(hosts: int, last: int, ask_at: int, order: list[int]) -> None:
+def test_all_hosts_save_at_one_step_or_none_does(hosts: int, last: int, ask_at: list[int], order: list[int]) -> None:
     leader = Leader(hosts)
     group = [Host(last) for _ in range(hosts)]
     to_leader: deque[tuple[int, Answer]] = deque()
@@ -78,8 +69,9 @@ def test_all_hosts_save_at_one_step_or_none_does(hosts: int, last: int, ask_at: 
                 to_leader.append((number, answer))
 
     for turn, choice in enumerate(order):
-        if turn == ask_at:
-            send(leader.request("one"))
+        for request, when in enumerate(ask_at):
+            if turn == when:
+                send(leader.request(f"request {request}"))
         number = choice % hosts
         if choice < 4:
             group[number].train()
@@ -87,8 +79,6 @@ def test_all_hosts_save_at_one_step_or_none_does(hosts: int, last: int, ask_at: 
             deliver(number)
             if to_leader:
                 send(leader.answer(*to_leader.popleft()))
-    if len(order) <= ask_at:
-        send(leader.request("one"))
     for _ in range(10_000):
         if all(host.step == last and not host.blocked and not host.inbox for host in group) and not to_leader:
             break
@@ -101,7 +91,17 @@ def test_all_hosts_save_at_one_step_or_none_does(hosts: int, last: int, ask_at: 
         raise AssertionError("the hosts never came to their last step")
     saves = {tuple(host.saved) for host in group}
     assert len(saves) == 1, saves
-    assert len(next(iter(saves))) <= 1
+    requests = [request for request, _ in next(iter(saves))]
+    assert len(set(requests)) == len(requests)
+
+
+def test_a_second_agreement_does_not_displace_the_first() -> None:
+    participant = Participant()
+    participant.propose(Proposal("one", 1, 5))
+    participant.decide(Decision("one", 1, True))
+    participant.propose(Proposal("two", 1, 7))
+    participant.decide(Decision("two", 1, True))
+    assert [participant.arrive(step) for step in (4, 5, 6, 7, 8)] == [(), ("one",), (), ("two",), ()]
 
 
 def test_a_request_is_answered_once() -> None:

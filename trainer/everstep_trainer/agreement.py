@@ -99,14 +99,18 @@ class Leader:
 
 
 class Participant:
-    """One host's side. Messages come in on a network thread, ``arrive`` is called by the training thread."""
+    """One host's side. Messages come in on a network thread, ``arrive`` is called by the training thread.
+
+    The leader may go on to the next request before this host has come to the step of the last one, so what was agreed
+    is kept apart from the promise that is still undecided.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._step = 0
         self._last: int | None = None
         self._promise: Proposal | None = None
-        self._decision: Decision | None = None
+        self._agreed: list[Proposal] = []
 
     def begin(self, step: int, last: int | None) -> None:
         """Say where the host starts and, if known, the last step that it will come to."""
@@ -119,7 +123,7 @@ class Participant:
             ending = self._last is not None and proposal.step > self._last
             promised = self._step < proposal.step and not ending
             if promised:
-                self._promise, self._decision = proposal, None
+                self._promise = proposal
             return Answer(proposal.request, proposal.round, promised, self._step, ending)
 
     def decide(self, decision: Decision) -> None:
@@ -128,28 +132,25 @@ class Participant:
             promise = self._promise
             if promise is None or (promise.request, promise.round) != (decision.request, decision.round):
                 return
+            self._promise = None
             if decision.go:
-                self._decision = decision
-            else:
-                self._promise = None
+                self._agreed.append(promise)
             self._changed.notify_all()
 
-    def arrive(self, step: int, waiting: Callable[[str], None] | None = None) -> str | None:
-        """Called after every step. Returns the request to save for at this step, if there is one.
+    def arrive(self, step: int, waiting: Callable[[str], None] | None = None) -> tuple[str, ...]:
+        """Called after every step. Returns the requests to save for at this step, in the order of their agreement.
 
-        Blocks while a promise for this step or an earlier one is undecided. ``waiting`` is told the request
-        once when it has to wait.
+        Blocks while a promise for this step or an earlier one is undecided. ``waiting`` is told the request when it
+        has to wait.
         """
         with self._changed:
             self._step = step
-            told = False
-            while self._promise is not None and step >= self._promise.step:
-                if self._decision is not None:
-                    request = self._promise.request
-                    self._promise = self._decision = None
-                    return request
-                if waiting is not None and not told:
-                    told = True
-                    waiting(self._promise.request)
+            told: Proposal | None = None
+            while (promise := self._promise) is not None and step >= promise.step:
+                if waiting is not None and promise != told:
+                    told = promise
+                    waiting(promise.request)
                 self._changed.wait()
-            return None
+            due = tuple(agreed.request for agreed in self._agreed if agreed.step <= step)
+            self._agreed = [agreed for agreed in self._agreed if agreed.step > step]
+            return due

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 AGREEMENT_SECONDS = 600.0
 """How long hosts wait for rank 0's word during training; a lost peer ends the process long before."""
 _STEP_TIME_SMOOTHING = 0.1
+_HOURLY = "hourly:"
+"""Prefix of requests that the run makes itself."""
 
 
 @dataclass(frozen=True)
@@ -146,16 +148,17 @@ class Run:
         if step < 1:
             raise ValueError(f"step {step} can't be saved: the replicator never restores step 0; steps count from 1")
         self._reports.update(step=step)
-        request = self._attempt.participant.arrive(
+        requests = self._attempt.participant.arrive(
             step, lambda waiting: logger.info("step %d: waiting for all hosts to agree on save %s", step, waiting)
         )
         if step % self._settings.local_every_steps == 0:
             self._local.save(step, state)
             self._reports.update(last_local_save=step, replicator_failed=self._replicator_failure())
-        if request is not None or (step == self._last and self._settings.durable_at_end):
+        if requests or (step == self._last and self._settings.durable_at_end):
             self._save_durably(step, state)
-        if request is not None:
-            self._reports.update(urgent=True, save_answered=request, save_step=step)
+        asked_from_outside = [request for request in requests if not request.startswith(_HOURLY)]
+        if asked_from_outside:
+            self._reports.update(urgent=True, save_answered=asked_from_outside[-1], save_step=step)
         self._ask_by_the_hour()
 
     def report(self, *, loss: Any = None, final: Mapping[str, Any] | None = None) -> None:
@@ -216,7 +219,7 @@ class Run:
         hours = self._settings.durable_every_hours
         if self.rank == 0 and hours is not None and time.monotonic() - self._durable_since >= hours * 3600:
             self._durable_since = time.monotonic()
-            self._attempt.link.request(f"durable-{now_text()}")
+            self._attempt.link.request(_HOURLY + now_text())
 
     def _replicator_failure(self) -> str | None:
         path = self._settings.directory / checkpoint_directory.FAILED
