@@ -129,8 +129,11 @@ class Hub:
             self._drop(peer, "its process ended")
             return
         peer.heard = time.monotonic()
-        for message in messages:
-            self._handle(peer, message)
+        try:
+            for message in messages:
+                self._handle(peer, message)
+        except (KeyError, TypeError, ValueError) as error:
+            self._drop(peer, f"it sent a message that can't be read: {error!r}")
 
     def _handle(self, peer: _Peer, message: Message) -> None:
         kind = message.get("kind")
@@ -233,8 +236,11 @@ class Link:
             if not received:
                 return self._lose("the process of node rank 0 ended")
             heard = time.monotonic()
-            for message in reader.feed(received):
-                self._handle(message)
+            try:
+                for message in reader.feed(received):
+                    self._handle(message)
+            except (KeyError, TypeError, ValueError) as error:
+                return self._lose(f"node rank 0 sent a message that can't be read: {error!r}")
         return None
 
     def _handle(self, message: Message) -> None:
