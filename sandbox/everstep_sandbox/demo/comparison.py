@@ -21,6 +21,14 @@ class Outcome:
     weights_sha256: str
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast this machine trains, in seconds: from a process's start to its first step, and for one step."""
+
+    start: float
+    step: float
+
+
 class Comparison:
     """An uninterrupted training in the background. Its processes know nothing of clusters, buckets or Airflow."""
 
@@ -46,6 +54,11 @@ class Comparison:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def pace(self) -> Pace:
+        """How fast it trained; to be asked after :meth:`wait`."""
+        content = json.loads(self._output.read_text())
+        return Pace(float(content["start_seconds"]), float(content["step_seconds"]))
 
     def wait(self, *, timeout: float = 300) -> Outcome:
         """Waits for its end; raises RuntimeError with the end of its log if it failed."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 from everstep.checkpoints.catalogue import Shape
 from everstep.spec.training import TrainingSpec
 from everstep_sandbox.airflow_stack import FINISHED
-from everstep_sandbox.demo.comparison import Comparison, Outcome
+from everstep_sandbox.demo.comparison import Comparison, Outcome, Pace
 from everstep_sandbox.demo.interruptions import Interrupter, Interruption, RunEnded
 from everstep_sandbox.demo.progress import Progress
 from everstep_sandbox.demo.run_view import RunView
@@ -18,8 +19,10 @@ from everstep_sandbox.demo.summary import Summary
 
 DAG_ID = "train_resilient"
 RUN_FILE = REPOSITORY / "dags" / "runs" / "stdlib-lm.yaml"
-FIRST_FAULT_AT = 40
+FIRST_FAULT_AT = 30
 """Steps after which the first node is lost: late enough that there is a save everywhere to come back to."""
+BACKUP_AFTER_STEPS = 115
+"""Steps of an attempt after which the replicator makes a backup: more than are left of the run by then."""
 
 
 def play(stack: DemoStack, progress: Progress) -> Summary:
@@ -51,8 +54,11 @@ def play(stack: DemoStack, progress: Progress) -> Summary:
         stack.airflow.wait_for_dag(DAG_ID)
         expected = uninterrupted.wait()
         progress(f"without faults it ended at step {expected.final_step} with loss {expected.loss:.6f}")
-        run_id = stack.airflow.trigger(DAG_ID, {"run": RUN_FILE.relative_to(REPOSITORY / "dags").as_posix()})
-        progress(f"Airflow: {DAG_ID} is triggered")
+        interval = _backup_interval(uninterrupted.pace())
+        run_file = RUN_FILE.relative_to(REPOSITORY / "dags").as_posix()
+        overrides = {"checkpoints": {"backup": {"every_minutes": interval}}}
+        run_id = stack.airflow.trigger(DAG_ID, {"run": run_file, "overrides": overrides})
+        progress(f"Airflow: {DAG_ID} is triggered; at this machine's pace, a backup every {60 * interval:.0f} s")
         interruptions = _interrupt(stack, spec, view, held_by_filler, progress, _check(stack, run_id))
         _wait_for_end(stack, view, run_id, progress)
         control = compare("one-batch-skipped", skip_batch=spec.final_step // 2)
@@ -91,12 +97,21 @@ def _interrupt(
     return [lost, wiped]
 
 
+def _backup_interval(pace: Pace) -> float:
+    """Minutes between backups, so that one falls into the second attempt and none into the third, shorter one.
+
+    The replicator counts from the start of an attempt, so the time that the processes need to start counts too.
+    """
+    return round((pace.start + BACKUP_AFTER_STEPS * pace.step) / 60, 3)
+
+
 def _wait_for_end(stack: DemoStack, view: RunView, run_id: str, progress: Progress) -> None:
     shown = ""
     interrupter = Interrupter(view, nodes=0, progress=progress, check=lambda: None)
 
     def ended() -> bool:
         nonlocal shown
+        time.sleep(1)
         running = [task for task, state in _tasks(stack, run_id).items() if state not in (None, "success")]
         if running and running[0] != shown:
             shown = running[0]
@@ -175,7 +190,14 @@ def _tell(interruption: Interruption, progress: Progress) -> None:
 
 
 def _check(stack: DemoStack, run_id: str) -> Callable[[], None]:
+    asked = 0.0
+
     def check() -> None:
+        nonlocal asked
+        # The API server shares two cores with the training: it is not asked more often than it helps.
+        if time.monotonic() - asked < 3:
+            return
+        asked = time.monotonic()
         if stack.airflow.run_state(DAG_ID, run_id) in FINISHED:
             _check_success(stack, run_id)
             raise RunEnded(f"{DAG_ID} ended before the demo had caused its faults; the run is too short")

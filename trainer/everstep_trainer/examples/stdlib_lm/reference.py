@@ -69,6 +69,7 @@ def _own_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def _train(options: argparse.Namespace) -> None:
+    began = time.monotonic()
     import jax
 
     jax.config.update("jax_enable_preemption_service", False)
@@ -81,17 +82,20 @@ def _train(options: argparse.Namespace) -> None:
     from everstep_trainer.examples.stdlib_lm import model
     from everstep_trainer.examples.stdlib_lm.data import Corpus
 
-    began = time.monotonic()
     size = model.Size()
     corpus = Corpus.of_standard_library()
     mesh = model.make_mesh(options.slices)
     train_step = model.make_step(size, mesh)
     state = model.fresh_state(size, mesh)
     loss = None
+    marks: list[float] = []
     for step in range(1, options.steps + 1):
         skipped = options.skip_batch is not None and step >= options.skip_batch
         rows = corpus.batch(step + skipped, sequences=size.sequences, length=size.length)
         state, loss = train_step(state, rows)
+        if step == 1 or step == options.steps * 3 // 4 or step == options.steps:
+            jax.block_until_ready(loss)
+            marks.append(time.monotonic())
     digest = model.weights_sha256(state)
     if options.rank == 0:
         result = {
@@ -99,6 +103,9 @@ def _train(options: argparse.Namespace) -> None:
             "loss": None if loss is None else float(loss),
             "weights_sha256": digest,
             "seconds": round(time.monotonic() - began, 3),
+            # Until the first step was done, and of one step in the last quarter.
+            "start_seconds": round(marks[0] - began, 3),
+            "step_seconds": round((marks[-1] - marks[-2]) / max(1, options.steps - options.steps * 3 // 4), 4),
         }
         aside = options.output.with_name(options.output.name + ".tmp")
         aside.write_text(json.dumps(result) + "\n", encoding="utf-8")
