@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 
+from everstep.clients.errors import RemoteError
 from everstep.spec.findings import FindingsError
 
 GROUP = "everstep.commands"
@@ -27,8 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
-    except FindingsError as error:
-        print(error, file=sys.stderr)
+    except FindingsError as refused:
+        print(refused, file=sys.stderr)
+        return 1
+    except RemoteError as failure:
+        print(f"error: {failure.message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

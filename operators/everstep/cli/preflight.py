@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Checks everything about a run that can be known before it is launched; changes nothing."
 
+# Somebody waits for the answer.
+PATIENCE_SECONDS = 15.0
+
 
 def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the verb."""
@@ -32,9 +35,11 @@ def preflight(arguments: argparse.Namespace) -> int:
     from everstep.spec.findings import errors_of
     from everstep.spec.training import TrainingSpec
 
-    spec = TrainingSpec.from_yaml(arguments.run_file)
-    with ClusterAccess.of_kubeconfig(Path(arguments.kubeconfig).expanduser(), spec.cluster).open() as cluster:
-        findings = checks.check(checks.Subject(spec, cluster, StorageAccess().open(spec.bucket)))
+    spec = TrainingSpec.from_yaml(arguments.run_file, beside=Path.cwd())
+    access = ClusterAccess.of_kubeconfig(Path(arguments.kubeconfig).expanduser(), spec.cluster)
+    with access.open(patience=PATIENCE_SECONDS) as cluster:
+        bucket = StorageAccess().open(spec.bucket, patience=PATIENCE_SECONDS)
+        findings = checks.check(checks.Subject(spec, cluster, bucket))
     for finding in findings:
         print(finding)
     errors = len(errors_of(findings))

@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from everstep.clients import errors
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.kubernetes_async import AsyncKubernetesClient
+from everstep.clients.retrying import PATIENCE_SECONDS, Backoff
 from everstep.clients.storage import BucketClient
 from everstep.clients.storage_async import AsyncBucketClient
 from everstep.spec.cluster import ClusterSpec
@@ -83,15 +85,25 @@ class ClusterAccess:
         ).fetch_cluster_info()
         return replace(self, url=url, certificate=certificate)
 
-    def open(self) -> KubernetesClient:
-        """Return a client that blocks."""
-        return KubernetesClient(self._api_client)
+    def open(self, *, patience: float = PATIENCE_SECONDS) -> KubernetesClient:
+        """Return a client that blocks, and tries for `patience` seconds to get an answer."""
+        return KubernetesClient(self._api_client, backoff=Backoff(give_up_after=patience))
 
     def open_async(self) -> AsyncKubernetesClient:
         """Return a client for the running event loop."""
         return AsyncKubernetesClient(self._async_api_client)
 
+    @property
+    def _way(self) -> str:
+        if self.kubeconfig is not None:
+            return f"kubeconfig {self.kubeconfig}"
+        return f"connection {self.connection!r} to cluster {self.name!r}"
+
     def _api_client(self) -> Any:
+        with errors.translated(self._way):
+            return self._open_api_client()
+
+    def _open_api_client(self) -> Any:
         if self.kubeconfig is not None:
             from kubernetes import config
 
@@ -112,6 +124,12 @@ class ClusterAccess:
 
     @asynccontextmanager
     async def _async_api_client(self) -> AsyncIterator[Any]:
+        with errors.translated(self._way):
+            async with self._open_async_api_client() as client:
+                yield client
+
+    @asynccontextmanager
+    async def _open_async_api_client(self) -> AsyncIterator[Any]:
         # The client libraries take seconds to import: never in the event loop.
         from asyncio import to_thread
 
@@ -161,15 +179,25 @@ class StorageAccess:
         """Return plain values for a trigger's arguments; no secrets."""
         return asdict(self)
 
-    def open(self, bucket: str) -> BucketClient:
-        """Return a client of one bucket that blocks."""
-        return BucketClient(self._client(), bucket)
+    def open(self, bucket: str, *, patience: float = PATIENCE_SECONDS) -> BucketClient:
+        """Return a client of one bucket that blocks, and tries for `patience` seconds to read."""
+        return BucketClient(self._client, bucket, patience=patience)
 
     def open_async(self, bucket: str) -> AsyncBucketClient:
         """Return a client of one bucket for the running event loop."""
         return AsyncBucketClient(self._async_client, bucket)
 
+    @property
+    def _way(self) -> str:
+        if self.connection is None:
+            return "your own credentials for Cloud Storage"
+        return f"connection {self.connection!r} to Cloud Storage"
+
     def _client(self) -> Any:
+        with errors.translated(self._way):
+            return self._open_client()
+
+    def _open_client(self) -> Any:
         from google.cloud import storage
 
         if self.connection is None:
@@ -195,6 +223,12 @@ class StorageAccess:
 
     @asynccontextmanager
     async def _async_client(self) -> AsyncIterator[Any]:
+        with errors.translated(self._way):
+            async with self._open_async_client() as client:
+                yield client
+
+    @asynccontextmanager
+    async def _open_async_client(self) -> AsyncIterator[Any]:
         from asyncio import to_thread
 
         import aiohttp

@@ -1,6 +1,7 @@
 """What can go wrong with a remote service, whichever client library said it.
 
 RemoteError
+  NotConfigured     no request was made: a kubeconfig, a connection or credentials that are missing or wrong
   Unauthenticated   401, after one refresh of the credentials
   Forbidden         403
   NotFound          404
@@ -13,6 +14,8 @@ RemoteError
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -25,6 +28,10 @@ class RemoteError(Exception):
         self.status = status
         self.reason = reason
         self.retry_after = retry_after
+
+
+class NotConfigured(RemoteError):
+    """How the service is reached is not said, or not rightly."""
 
 
 class Unauthenticated(RemoteError):
@@ -65,6 +72,11 @@ _BY_STATUS: dict[int, type[RemoteError]] = {
     408: Unavailable,
     429: Unavailable,
 }
+# Another try would be answered in the same way.
+FINAL_REFUSALS = (NotConfigured, Unauthenticated, Forbidden, NotFound, Invalid)
+# Where client libraries say that what they were given to log in with is missing or wrong.
+_CONFIGURATION_LIBRARIES = ("kubernetes.config", "kubernetes_asyncio.config", "yaml", "binascii")
+_CONFIGURATION_ERRORS = ("AirflowNotFoundException", "DefaultCredentialsError", "MalformedError")
 # Libraries whose own exceptions mean that no answer came.
 _NETWORK_LIBRARIES = ("urllib3", "aiohttp", "requests", "http.client", "ssl")
 
@@ -106,6 +118,9 @@ def translate(failure: BaseException, where: str) -> RemoteError | None:
         body = getattr(failure, "body", None)
         return of_body(status, body or str(getattr(failure, "reason", "")), where, getattr(failure, "headers", None))
     module = type(failure).__module__
+    if module.startswith("google.") and isinstance(cause := getattr(failure, "cause", None), Exception):
+        # Google's libraries give up after a while, and wrap what was amiss at the last try.
+        return translate(cause, where) or Unavailable(f"{where}: {cause}")
     code = getattr(failure, "code", None) if module.startswith("google.") else None
     if isinstance(code, int):
         return of_status(int(code), f"{where}: {failure}")
@@ -114,11 +129,27 @@ def translate(failure: BaseException, where: str) -> RemoteError | None:
         return of_status(answered, f"{where}: {failure}")
     if isinstance(status, int) and module.startswith("aiohttp"):
         return of_status(status, f"{where}: {failure}", retry_after=_retry_after(getattr(failure, "headers", None)))
+    if type(failure).__name__ in _CONFIGURATION_ERRORS or module.startswith(_CONFIGURATION_LIBRARIES):
+        return NotConfigured(f"{where}: {' '.join(str(failure).split())}")
+    if isinstance(failure, FileNotFoundError | PermissionError | IsADirectoryError):
+        return NotConfigured(f"{where}: {failure.filename}: {failure.strerror}")
     if module.startswith("google.auth"):
         return Unauthenticated(f"{where}: {failure}", status=401)
     if isinstance(failure, OSError | TimeoutError) or module.startswith(_NETWORK_LIBRARIES):
         return Unavailable(f"{where}: {type(failure).__name__}: {failure}")
     return None
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Let exceptions of client libraries out of the block as the errors that they stand for."""
+    try:
+        yield
+    except Exception as failure:
+        error = translate(failure, where)
+        if error is None or error is failure:
+            raise
+        raise error from failure
 
 
 def _retry_after(headers: Any) -> float | None:

@@ -108,16 +108,12 @@ class AsyncKubernetesClient:
         where = f"watch {resource.path(namespace)}"
         response = None
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                response = await self._open(resource.path(namespace), query)
-            if response.status != 200:
-                raise errors.of_body(response.status, await response.read(), where, response.headers)
-            yield _lines(response, silence, where)
-        except Exception as failure:
-            error = errors.translate(failure, where)
-            if error is None or error is failure:
-                raise
-            raise error from failure
+            with errors.translated(where):
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    response = await self._open(resource.path(namespace), query)
+                if response.status != 200:
+                    raise errors.of_body(response.status, await response.read(), where, response.headers)
+                yield _lines(response, silence, where)
         finally:
             if response is not None:
                 response.close()

@@ -10,6 +10,9 @@ from enum import Enum
 
 from everstep.clients.errors import RemoteError, Unauthenticated, Unavailable
 
+# How long a service that can't be reached or can't answer is tried, unless somebody waits for the answer in person.
+PATIENCE_SECONDS = 120.0
+
 
 @dataclass(frozen=True)
 class Backoff:
@@ -17,7 +20,7 @@ class Backoff:
 
     first: float = 0.5
     longest: float = 30.0
-    give_up_after: float = 120.0
+    give_up_after: float = PATIENCE_SECONDS
 
     def wait(self, tries: int, chance: Callable[[], float] = random.random) -> float:
         """Return the wait after the given number of failed tries in a row, 1 or more."""

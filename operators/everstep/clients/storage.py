@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
 from everstep.checkpoints.catalogue import ListedObject
 from everstep.clients import errors
 from everstep.clients.requests import Answer, Listing, ListRequest, ReadRequest, Request, Result, Steps, StoredObject
+from everstep.clients.retrying import PATIENCE_SECONDS
 
 Value = TypeVar("Value")
 REQUEST_SECONDS = 30.0
@@ -18,12 +20,29 @@ class BucketClient:
     """A bucket. Every method raises the errors of `everstep.clients.errors`.
 
     The library itself tries reads, and writes with a generation precondition, again after passing failures.
+
+    :param open_client: opens a `google.cloud.storage.Client`, at the first request
+    :param patience: seconds for which a reading is tried
     """
 
-    def __init__(self, client: Any, bucket: str) -> None:
+    def __init__(self, open_client: Callable[[], Any], bucket: str, *, patience: float = PATIENCE_SECONDS) -> None:
         self.name = bucket
-        self._client = client
-        self._bucket = client.bucket(bucket)
+        self._open_client = open_client
+        self._patience = patience
+
+    @cached_property
+    def _client(self) -> Any:
+        return self._open_client()
+
+    @cached_property
+    def _bucket(self) -> Any:
+        return self._client.bucket(self.name)
+
+    @cached_property
+    def _reading(self) -> dict[str, Any]:
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        return {"timeout": REQUEST_SECONDS, "retry": DEFAULT_RETRY.with_timeout(self._patience)}
 
     def list_level(self, prefix: str) -> Listing:
         """List one level below a prefix that ends with `/` (or is empty)."""
@@ -31,14 +50,18 @@ class BucketClient:
 
     def read(self, name: str) -> StoredObject | None:
         """Return an object, or None when there is none."""
-        blob = self._bucket.blob(name)
+
+        def download() -> StoredObject:
+            blob = self._bucket.blob(name)
+            body = blob.download_as_bytes(**self._reading)
+            return StoredObject(name, body, int(blob.generation))
+
         try:
-            body = self._asked(f"read gs://{self.name}/{name}", lambda: blob.download_as_bytes(timeout=REQUEST_SECONDS))
+            return self._asked(f"read gs://{self.name}/{name}", download)
         except errors.NotFound as failure:
             if "bucket" in failure.message.lower() and "does not exist" in failure.message.lower():
                 raise
             return None
-        return StoredObject(name, body, int(blob.generation))
 
     def write(self, name: str, document: Any, *, generation: int | None) -> int:
         """Write an object as JSON and return its new generation.
@@ -46,24 +69,23 @@ class BucketClient:
         :param generation: the one that is to be replaced; 0 when there must be none; None for any. Raises Conflict
             when another one is there
         """
-        blob = self._bucket.blob(name)
         text = json.dumps(document, indent=1, sort_keys=True) + "\n"
 
-        def upload() -> None:
+        def upload() -> int:
+            blob = self._bucket.blob(name)
             blob.upload_from_string(
                 text, content_type="application/json", if_generation_match=generation, timeout=REQUEST_SECONDS
             )
+            return int(blob.generation)
 
-        self._asked(f"write gs://{self.name}/{name}", upload)
-        return int(blob.generation)
+        return self._asked(f"write gs://{self.name}/{name}", upload)
 
     def delete(self, name: str, *, generation: int) -> bool:
         """Delete an object in one generation. Return False when there is none; raises Conflict on another one."""
-        blob = self._bucket.blob(name)
         try:
             self._asked(
                 f"delete gs://{self.name}/{name}",
-                lambda: blob.delete(if_generation_match=generation, timeout=REQUEST_SECONDS),
+                lambda: self._bucket.blob(name).delete(if_generation_match=generation, timeout=REQUEST_SECONDS),
             )
         except errors.NotFound:
             return False
@@ -73,7 +95,7 @@ class BucketClient:
         """Say whether the bucket has a hierarchical namespace. Raises NotFound when there is no such bucket."""
         bucket = self._asked(
             f"look at gs://{self.name}",
-            lambda: self._client.get_bucket(self.name, timeout=REQUEST_SECONDS),
+            lambda: self._client.get_bucket(self.name, **self._reading),
         )
         return bool(bucket.hierarchical_namespace_enabled)
 
@@ -101,7 +123,7 @@ class BucketClient:
             prefix=prefix,
             delimiter="/",
             include_folders_as_prefixes=True,
-            timeout=REQUEST_SECONDS,
+            **self._reading,
             fields="items(name,size,md5Hash,crc32c,timeCreated),prefixes,nextPageToken",
         )
         objects = [
@@ -113,10 +135,5 @@ class BucketClient:
 
     @staticmethod
     def _asked(where: str, ask: Callable[[], Value]) -> Value:
-        try:
+        with errors.translated(where):
             return ask()
-        except Exception as failure:
-            error = errors.translate(failure, where)
-            if error is None:
-                raise
-            raise error from failure

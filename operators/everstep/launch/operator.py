@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 
 class Wait(NamedTuple):
-    """What a wait is for: a JobSet's uid, and the time in seconds since the epoch at which it gives up."""
+    """What a wait was for (a JobSet's uid, and the time in seconds since the epoch at which it gives up), and how it
+    ended: a WaitEnd with its message, both empty where nothing had to be waited for. It is the trigger's event, since
+    `dag.test()` drops any other argument of `execute_complete`."""
 
     uid: str
     deadline: float
+    kind: str = ""
+    message: str = ""
 
 
 class LaunchTrainingOperator(RunOperator):
@@ -70,27 +74,17 @@ class LaunchTrainingOperator(RunOperator):
             state = launched.state
             self.log.info("%s", state)
             if launched.action is Action.TAKE_VERDICT:
-                return self._conclude(context, spec, launcher, Wait(state.uid, 0.0), {})
-        wait = Wait(state.uid, time.time() + spec.recovery.deadline_hours * 3600)
+                return self._conclude(context, spec, launcher, Wait(state.uid, 0.0))
+        trigger = self._trigger(spec, state, time.time() + spec.recovery.deadline_hours * 3600)
         if self.deferrable:
-            self._defer(spec, state, wait)
-        event = asyncio.run(self._trigger(spec, state, wait.deadline).wait())
-        return self.execute_complete(context, event, **wait._asdict())
+            self.defer(trigger=trigger, method_name="execute_complete")
+        return self.execute_complete(context, asyncio.run(trigger.wait()))
 
-    def execute_complete(
-        self, context: Context, event: Mapping[str, Any] | None = None, *, uid: str, deadline: float
-    ) -> dict[str, Any]:
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Take the verdict after the wait, from a fresh read."""
         spec = self.spec()
         with self.cluster_client(spec) as cluster:
-            launcher = self._launcher(context, spec, cluster)
-            return self._conclude(context, spec, launcher, Wait(uid, deadline), event or {})
-
-    def _defer(self, spec: TrainingSpec, state: RunState, wait: Wait) -> NoReturn:
-        self.defer(
-            trigger=self._trigger(spec, state, wait.deadline), method_name="execute_complete", kwargs=wait._asdict()
-        )
-        raise AssertionError("defer always raises")
+            return self._conclude(context, spec, self._launcher(context, spec, cluster), Wait(**event))
 
     def _trigger(self, spec: TrainingSpec, state: RunState, deadline: float) -> TrainingTrigger:
         from everstep.watch.triggers import TrainingTrigger
@@ -127,36 +121,31 @@ class LaunchTrainingOperator(RunOperator):
             before_create=before_create,
         )
 
-    def _conclude(
-        self, context: Context, spec: TrainingSpec, launcher: Launcher, wait: Wait, event: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _conclude(self, context: Context, spec: TrainingSpec, launcher: Launcher, wait: Wait) -> dict[str, Any]:
         from everstep.launch.outcome import conclude
         from everstep.watch.follower import WaitEnd
+        from everstep.watch.verdict import Outcome
 
         conclusion = self.told(lambda: conclude(launcher, wait.uid))
         for line in conclusion.story:
             self.log.info("%s", line)
         verdict = conclusion.verdict
         if verdict is None:
-            self._go_on(spec, launcher, conclusion.state, wait, event)
+            self._go_on(spec, launcher, conclusion.state, wait)
         self.log.info("Run %s %s", spec.name, verdict)
-        summary = conclusion.summary
-        if verdict is not None and verdict.outcome == "completed":
-            launcher.release()
-            return summary
-        context["ti"].xcom_push(key="failure", value=summary)
         launcher.release()
-        stuck = conclusion.no_progress or event.get("kind") == WaitEnd.NO_PROGRESS
+        if verdict.outcome is Outcome.COMPLETED:
+            return conclusion.summary
+        context["ti"].xcom_push(key="failure", value=conclusion.summary)
+        stuck = conclusion.no_progress or wait.kind == WaitEnd.NO_PROGRESS
         raise self._failure(spec, verdict, conclusion.next_step, stuck, context["ti"].try_number)
 
-    def _go_on(
-        self, spec: TrainingSpec, launcher: Launcher, state: RunState | None, wait: Wait, event: Mapping[str, Any]
-    ) -> NoReturn:
+    def _go_on(self, spec: TrainingSpec, launcher: Launcher, state: RunState | None, wait: Wait) -> NoReturn:
         """Deal with a JobSet that lives although the wait is over. Always raises."""
         from everstep.watch.follower import WaitEnd
 
         assert state is not None, "a JobSet that is gone has a verdict"
-        kind, message = str(event.get("kind", "")), str(event.get("message", ""))
+        kind, message = wait.kind, wait.message
         if kind in (WaitEnd.NO_PROGRESS, WaitEnd.NEVER_STARTS):
             launcher.stop(state, message)
             launcher.release()
@@ -172,15 +161,15 @@ class LaunchTrainingOperator(RunOperator):
         if kind == WaitEnd.ERROR:
             raise AirflowException(f"the wait for run {spec.name!r} broke, the run goes on: {message}")
         self.log.info("The run goes on: waiting again.")
-        self._defer(spec, state, wait)
+        self.defer(trigger=self._trigger(spec, state, wait.deadline), method_name="execute_complete")
+        raise AssertionError("defer always raises")
 
     def _failure(
-        self, spec: TrainingSpec, verdict: Verdict | None, next_step: str, no_progress: bool, tries: int
+        self, spec: TrainingSpec, verdict: Verdict, next_step: str, no_progress: bool, tries: int
     ) -> AirflowException:
         from everstep.watch.classifier import USELESS_TO_REPEAT
         from everstep.watch.verdict import Outcome
 
-        assert verdict is not None
         text = f"run {spec.name!r} {verdict}"
         if verdict.outcome is Outcome.CANCELLED:
             return AirflowFailException(f"{text}. No retry: somebody wanted it to end.")

@@ -47,6 +47,7 @@ class EnsurePriorityClassesOperator(RunOperator):
         from everstep.provision import priority_classes
 
         spec = self.spec()
+        self.show_links(context, spec)
         with self.cluster_client(spec) as cluster:
             done = self.told(lambda: priority_classes.ensure(cluster, spec.cluster_spec.priorities))
         for name, what in done.items():

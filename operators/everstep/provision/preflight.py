@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from everstep.clients.errors import Forbidden, RemoteError
+from everstep.clients.errors import Forbidden, NotConfigured, RemoteError
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.storage import BucketClient
 from everstep.provision import checks_of_cluster, checks_of_run
-from everstep.spec.findings import Finding, error, errors_of, warning
+from everstep.spec.findings import Finding, FindingsError, error, errors_of, warning
 from everstep.spec.training import TrainingSpec
 
 
@@ -100,6 +100,10 @@ def _run(named: Named, subject: Subject) -> list[Finding]:
     findings: list[Finding] = []
     try:
         findings.extend(named.check(subject))
+    except FindingsError as refusal:
+        findings.extend(refusal.findings)
+    except NotConfigured as failure:
+        findings.append(error(named.title, f"can't be looked at: {failure.message}", "a way to reach it"))
     except Forbidden as failure:
         tell = error if named.needed else warning
         findings.append(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
 
 from everstep.clients.access import ClusterAccess, StorageAccess
-from everstep.clients.errors import Forbidden, Invalid, NotFound, RemoteError, Unauthenticated
+from everstep.clients.errors import FINAL_REFUSALS, Forbidden, RemoteError, Unauthenticated
 from everstep.links import CheckpointsLink, JobSetLink, store_links
-from everstep.spec.findings import Finding, FindingsError, Severity
+from everstep.spec.findings import Finding, FindingsError, Severity, error
 from everstep.spec.training import TrainingSpec
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from everstep.clients.storage import BucketClient
 
 Value = TypeVar("Value")
-# Another try would be answered in the same way.
-FINAL_REFUSALS = (Unauthenticated, Forbidden, NotFound, Invalid)
 
 
 def load_spec(
@@ -34,7 +32,7 @@ def load_spec(
     :param overrides: a mapping, or its JSON as a template renders it. Raises FindingsError with all mistakes
     """
     if isinstance(overrides, str):
-        overrides = json.loads(overrides) if overrides.strip() not in ("", "None") else None
+        overrides = _parse_overrides(overrides)
     if not isinstance(run, TrainingSpec):
         return TrainingSpec.from_yaml(run, overrides, beside=Path(beside) if beside else None)
     if not overrides:
@@ -43,6 +41,22 @@ def load_spec(
 
     data = merge(run.model_dump(mode="json"), overrides)
     return parse(TrainingSpec, data, f"run {run.name!r}").on(run.cluster_spec)
+
+
+def _parse_overrides(text: str) -> Mapping[str, Any] | None:
+    """Return what a template rendered: JSON, or what Python shows for None."""
+    if text.strip() in ("", "None"):
+        return None
+    try:
+        overrides = json.loads(text)
+    except ValueError:
+        overrides = text
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise FindingsError(
+            "the overrides can't be read",
+            [error("overrides", text[:200], 'a JSON object, such as {"final_step": 500}')],
+        )
+    return overrides
 
 
 class RunOperator(BaseOperator):

@@ -33,9 +33,8 @@ def locate(path: str | Path, beside: Path | None) -> Path:
     if path.is_absolute():
         places = [path]
     else:
-        places = [Path.cwd() / path]
-        if beside is not None:
-            places.insert(0, (beside if beside.is_dir() else beside.parent) / path)
+        folders = [] if beside is None else [beside if beside.is_dir() else beside.parent]
+        places = [folder / path for folder in dict.fromkeys([*folders, Path.cwd()])]
     for place in places:
         if place.is_file():
             return place.resolve()

@@ -38,10 +38,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises FindingsError when it is absent, broken or repeats a key."""
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as failure:
+    except (OSError, UnicodeDecodeError) as failure:
+        why = getattr(failure, "strerror", None) or str(failure)
         raise FindingsError(
-            f"{path} can't be read",
-            [error(str(path), failure.strerror or str(failure), "a readable YAML file", "check the path")],
+            f"{path} can't be read", [error(str(path), why, "a readable YAML file in UTF-8", "check the path")]
         ) from None
     try:
         data = yaml.load(text, Loader=_NoRepeatedKeys)  # noqa: S506, TID251 - a subclass of SafeLoader

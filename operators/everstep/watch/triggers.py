@@ -26,7 +26,7 @@ DWELL_SECONDS = 10.0
 class TrainingTrigger(BaseTrigger):
     """Fires once when a JobSet has ended, is gone, gets nowhere or passes its deadline.
 
-    The event is a dictionary with `kind` (a WaitEnd) and `message`.
+    The event is a dictionary with `kind` (a WaitEnd) and `message`, and with `uid` and `deadline` as given.
 
     :param cluster: a ClusterAccess as a dictionary
     :param storage: a StorageAccess as a dictionary
@@ -34,7 +34,7 @@ class TrainingTrigger(BaseTrigger):
     :param uid: the JobSet that is waited for; another one of that name is not it
     :param launch: the launch number of that JobSet
     :param deadline: seconds since the epoch after which the wait gives up
-    :param on_kill: detach, suspend or delete: what a user who kills the task does to the JobSet
+    :param on_kill_policy: detach, suspend or delete: what a user who kills the task does to the JobSet
     :param dwell: least seconds before the event
     """
 
@@ -92,9 +92,10 @@ class TrainingTrigger(BaseTrigger):
     async def wait(self) -> dict[str, Any]:
         """Wait, and return the event's content."""
         try:
-            return await self._follower().follow()
+            end = await self._follower().follow()
         except RemoteError as failure:
-            return {"kind": WaitEnd.ERROR.value, "message": failure.message}
+            end = {"kind": WaitEnd.ERROR.value, "message": failure.message}
+        return {**end, "uid": self.uid, "deadline": self.deadline}
 
     async def on_kill(self) -> None:
         """Do to the JobSet what the run's policy says when a user kills the waiting task (Airflow 3.3 and newer)."""
