@@ -137,8 +137,42 @@ def test_a_creation_whose_answer_was_lost_is_recognised(world: Any, bare_kuberne
             return super().create(*arguments, **options)
 
     world.cluster = Forgetful(world.cluster._open_client)
-    assert world.launcher().launch().action is Action.CREATE
+    assert world.launcher().launch().launch == 1
     assert writes(bare_kubernetes, world.spec.name).count("create") == 1
+
+
+def test_two_tries_of_one_task_at_the_same_moment_stand_for_one_jobset(world: Any, bare_kubernetes: Any) -> None:
+    both = threading.Barrier(2)
+
+    def launch(_: int) -> str:
+        launcher = world.launcher("one-task")
+        both.wait()
+        return str(launcher.launch().state.uid)
+
+    with ThreadPoolExecutor(2) as pool:
+        uids = set(pool.map(launch, range(2)))
+    assert uids == {world.jobset()["metadata"]["uid"]}
+    assert writes(bare_kubernetes, world.spec.name).count("create") == 1
+    lease = json.loads(world.bucket.read(RunFolder(world.bucket.name, world.spec.name).lease).body)
+    assert lease["jobset"]["uid"] in uids
+
+
+def test_a_launch_that_lost_its_lease_while_it_created_takes_its_jobset_back(world: Any, bare_kubernetes: Any) -> None:
+    lease = RunFolder(world.bucket.name, world.spec.name).lease
+
+    class Slow(type(world.cluster)):  # type: ignore[misc]
+        def create(self, *arguments: Any, **options: Any) -> Any:
+            made = super().create(*arguments, **options)
+            stored = world.bucket.read(lease)
+            taken = {**json.loads(stored.body), "holder": "another cluster's Airflow", "fencing": 2}
+            world.bucket.write(lease, taken, generation=stored.generation)
+            return made
+
+    world.cluster = Slow(world.cluster._open_client)
+    with pytest.raises(LeaseHeldError, match="taken over by another cluster's Airflow"):
+        world.launcher().launch()
+    assert world.jobset() is None
+    assert json.loads(world.bucket.read(lease).body)["holder"] == "another cluster's Airflow"
 
 
 def test_a_stopped_jobset_is_replaced_by_the_next_launch(world: Any) -> None:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import run_folder
@@ -17,9 +16,9 @@ from everstep.clients.run_folder import RunContents
 from everstep.clients.storage import BucketClient
 from everstep.launch import labels, manifest, run_record
 from everstep.launch.decision import Action, Decision, decide
-from everstep.launch.lease import JobSetReference, Lease, LeaseKeeper
+from everstep.launch.lease import JobSetReference, LeaseHeldError, LeaseKeeper
 from everstep.provision.checks_of_run import shape
-from everstep.spec.findings import FindingsError, error
+from everstep.spec.findings import FindingsError
 from everstep.spec.training import TrainingSpec
 from everstep.watch import run_state
 from everstep.watch.run_state import STOPPED, RunState
@@ -76,9 +75,9 @@ class Launcher:
         """Create, attach to, or replace the run's JobSet. Raises FindingsError when it must not be touched."""
         keeper = LeaseKeeper(self.bucket, self.cluster, self.spec.name, self._holder)
         self._refuse_foreign()
-        lease = keeper.acquire("launch")
-        log.info("Lease of run %s taken (fencing %d).", self.spec.name, lease.fencing)
         while True:
+            lease = keeper.acquire("launch")
+            log.info("Lease of run %s taken (fencing %d).", self.spec.name, lease.fencing)
             state = self.state()
             decision = self._decide(state)
             if decision.finding is not None:
@@ -86,7 +85,11 @@ class Launcher:
                 raise FindingsError(f"run {self.spec.name!r} can't be launched", [decision.finding])
             log.info("%s: %s.", decision.why, decision.action)
             if decision.action is Action.CREATE:
-                return Launched(self._create(keeper, lease), decision.action)
+                try:
+                    return Launched(self._create(keeper), decision.action)
+                except Conflict as change:
+                    log.warning("Something changed meanwhile (%s): looking again.", change.message)
+                    continue
             assert state is not None
             if decision.action in (Action.ATTACH, Action.TAKE_VERDICT):
                 keeper.bind(lease, JobSetReference(state.namespace, state.name, state.uid))
@@ -133,7 +136,9 @@ class Launcher:
         if decision.finding is not None:
             raise FindingsError(f"run {self.spec.name!r} can't be launched", [decision.finding])
 
-    def _create(self, keeper: LeaseKeeper, lease: Lease) -> RunState:
+    def _create(self, keeper: LeaseKeeper) -> RunState:
+        """Make the run's next JobSet. Raises Conflict when something changed meanwhile: a retry of the same task while
+        its lost worker goes on, or a creation whose answer was lost and that was therefore tried again."""
         try:
             self._before_create()
         except Exception:
@@ -142,34 +147,18 @@ class Launcher:
         contents = self.contents()
         for line in resume_lines(contents, self.spec.final_step):
             log.info("%s", line)
+        # Looking may have taken long: a lease that was lost meanwhile must be noticed before anything is made.
+        lease = keeper.acquire("launch")
         record = run_record.next_launch(self.bucket, self.spec)
         body = manifest.build(self.spec, launch=record.launch, holder=self._holder)
+        state = run_state.of_jobset(self.cluster.create(JOBSETS, body, self._namespace))
         try:
-            created = self.cluster.create(JOBSETS, body, self._namespace)
-        except Conflict:
-            created = self._made_by_lost_answer(body)
-        state = run_state.of_jobset(created)
-        keeper.bind(lease, JobSetReference(state.namespace, state.name, state.uid))
+            keeper.bind(lease, JobSetReference(state.namespace, state.name, state.uid))
+        except LeaseHeldError:
+            self.cluster.delete(JOBSETS, state.name, self._namespace, uid=state.uid)
+            raise
         log.info("JobSet %s/%s created: launch %d, uid %s.", state.namespace, state.name, record.launch, state.uid)
         return state
-
-    def _made_by_lost_answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the JobSet whose creation conflicted, if it is the very one that was to be made."""
-        found = self.cluster.get(JOBSETS, self.spec.name, self._namespace)
-        wanted, have = (each["metadata"].get("annotations") or {} for each in (body, found))
-        if all(have.get(key) == wanted[key] for key in (labels.HOLDER, labels.LAUNCH, labels.SPEC_HASH)):
-            return found
-        raise FindingsError(
-            f"run {self.spec.name!r} can't be launched",
-            [
-                error(
-                    f"JobSet {self._namespace}/{self.spec.name}",
-                    f"made by {have.get(labels.HOLDER) or 'somebody else'} at this moment",
-                    "nobody else who launches a run of that name",
-                    "give the run another name, or delete that JobSet",
-                )
-            ],
-        )
 
     def _await_deletion(self, state: RunState) -> None:
         deadline = self._clock() + DELETION_SECONDS

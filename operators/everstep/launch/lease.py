@@ -147,15 +147,21 @@ class LeaseKeeper:
                 return self._write(wanted, found.generation if found is not None else 0)
             except Conflict:
                 continue
-        raise LeaseHeldError(
-            f"the lease of run {self._folder.run!r} is fought over",
-            [error(self._folder.url(self._folder.lease), f"changed by others {_TRIES} times in a row")],
-        )
+        raise self._fought_over()
 
     def bind(self, lease: Lease, jobset: JobSetReference) -> Lease:
-        """Record the JobSet that the lease stands for. Raises Conflict when the lease was lost meanwhile."""
-        now = self._now()
-        return self._write(replace(lease, jobset=jobset, renewed=now, expires=now + LIFETIME), lease.generation)
+        """Record the JobSet that the lease stands for. Raises LeaseHeldError when the lease was lost meanwhile."""
+        for _ in range(_TRIES):
+            now = self._now()
+            try:
+                return self._write(replace(lease, jobset=jobset, renewed=now, expires=now + LIFETIME), lease.generation)
+            except Conflict:
+                found = self.read()
+                if found is None or found.holder not in (None, self._holder):
+                    raise self._lost(found) from None
+                # Another try of this holder took it again, or gave it back.
+                lease = replace(lease, generation=found.generation)
+        raise self._fought_over()
 
     def release(self) -> bool:
         """Give the lease back if this holder has it. Return whether it did."""
@@ -195,6 +201,25 @@ class LeaseKeeper:
         if state.uid != lease.jobset.uid or state.is_terminal:
             return None
         return f"its JobSet {lease.jobset.namespace}/{lease.jobset.name} lives ({state.phase})"
+
+    def _fought_over(self) -> LeaseHeldError:
+        return LeaseHeldError(
+            f"the lease of run {self._folder.run!r} is fought over",
+            [error(self._folder.url(self._folder.lease), f"changed by others {_TRIES} times in a row")],
+        )
+
+    def _lost(self, found: Lease | None) -> LeaseHeldError:
+        return LeaseHeldError(
+            f"the lease of run {self._folder.run!r} was lost",
+            [
+                error(
+                    self._folder.url(self._folder.lease),
+                    f"taken over by {found.holder}" if found else "deleted",
+                    f"held by {self._holder}, which was launching",
+                    "nothing, if somebody else launches the run now; otherwise launch again",
+                )
+            ],
+        )
 
     def _held(self, lease: Lease, blocking: str) -> Finding:
         jobset = f" for JobSet {lease.jobset.namespace}/{lease.jobset.name}" if lease.jobset else ""
