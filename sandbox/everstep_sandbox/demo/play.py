@@ -21,7 +21,7 @@ DAG_ID = "train_resilient"
 RUN_FILE = REPOSITORY / "dags" / "runs" / "stdlib-lm.yaml"
 FIRST_FAULT_AT = 30
 """Steps after which the first node is lost: late enough that there is a save everywhere to come back to."""
-BACKUP_AFTER_STEPS = 115
+BACKUP_AFTER_STEPS = 110
 """Steps of an attempt after which the replicator makes a backup: more than are left of the run by then."""
 
 
@@ -100,9 +100,9 @@ def _interrupt(
 def _backup_interval(pace: Pace) -> float:
     """Minutes between backups, so that one falls into the second attempt and none into the third, shorter one.
 
-    The replicator counts from the start of an attempt, so the time that the processes need to start counts too.
+    The replicator counts from its handshake with the trainer, which lies in the second half of the processes' start.
     """
-    return round((pace.start + BACKUP_AFTER_STEPS * pace.step) / 60, 3)
+    return round((0.4 * pace.start + BACKUP_AFTER_STEPS * pace.step) / 60, 3)
 
 
 def _wait_for_end(stack: DemoStack, view: RunView, run_id: str, progress: Progress) -> None:
