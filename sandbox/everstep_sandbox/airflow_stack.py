@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ import requests
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USER = "admin"
+SESSIONS = "sessions"
+"""File in AIRFLOW_HOME: the boot and the sessions (process ids of their leaders) of all components started."""
 FINISHED = frozenset({"success", "failed"})
 
 
@@ -94,11 +97,25 @@ class AirflowStack:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        _record_session(self.settings.directory, self._processes[component].pid)
 
     def kill_component(self, component: str) -> None:
         """kill -9 of a component and everything that it started, as a lost machine would do."""
-        for process in _family(self._processes.pop(component).pid):
+        leader = self._processes.pop(component)
+        for process in _family(leader.pid):
             _signal(process, signal.SIGKILL)
+        leader.wait()
+
+    def stop_component(self, component: str, *, grace: float = 20) -> None:
+        """SIGTERM to a component, as a roll-out does, and SIGKILL to what is left of it after ``grace`` seconds."""
+        family = _family(self._processes[component].pid)
+        process = self._processes.pop(component)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+        for left in family:
+            _signal(left, signal.SIGKILL)
+        process.wait()
 
     def processes(self) -> dict[str, int]:
         """Process id of each running component."""
@@ -170,7 +187,7 @@ class AirflowStack:
         """The log of one try of a task, one line an event."""
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{attempt}?full_content=true"
         content = self.call("GET", path)["content"]
-        return "\n".join(line if isinstance(line, str) else str(line.get("event", line)) for line in content)
+        return "\n".join(line if isinstance(line, str) else _log_line(line) for line in content)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -239,25 +256,53 @@ class AirflowStack:
 def stop_airflow(directory: Path, *, grace: float = 8) -> None:
     """Ends every process of the Airflow whose home is ``directory``: SIGTERM, then SIGKILL after ``grace`` seconds.
 
-    They are told by their environment, so that those whose parent was killed are found too, and those that an
-    earlier command left running.
+    They are told by the session that their component led, so that those whose parent was killed are found too, and
+    those that an earlier command left running. (Airflow overwrites its processes' environments with their titles.)
     """
-    home = str(directory.resolve())
-    found = [process for process in psutil.process_iter() if _home_of(process) == home]
+    sessions = _recorded_sessions(directory)
+    found = [process for process in psutil.process_iter() if _session_of(process) in sessions]
     for process in found:
         _signal(process, signal.SIGTERM)
     _, alive = psutil.wait_procs(found, timeout=grace)
+    # Those that were started meanwhile count too.
+    alive += [process for process in psutil.process_iter() if _session_of(process) in sessions]
     for process in alive:
         _signal(process, signal.SIGKILL)
     psutil.wait_procs(alive, timeout=5)
+    (directory / SESSIONS).unlink(missing_ok=True)
 
 
-def _home_of(process: psutil.Process) -> str | None:
+def _recorded_sessions(directory: Path) -> set[int]:
     try:
-        home: str | None = process.environ().get("AIRFLOW_HOME")
-    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        boot, *sessions = (directory / SESSIONS).read_text().split()
+    except (FileNotFoundError, ValueError):
+        return set()
+    # A number of an earlier boot means another process by now.
+    return {int(session) for session in sessions} if boot == _boot() else set()
+
+
+def _record_session(directory: Path, session: int) -> None:
+    record = directory / SESSIONS
+    if not _recorded_sessions(directory):
+        record.write_text(_boot())
+    with record.open("a") as file:
+        file.write(f" {session}")
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _session_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid) if process.status() != psutil.STATUS_ZOMBIE else None
+    except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
         return None
-    return home
+
+
+def _log_line(entry: Mapping[str, Any]) -> str:
+    causes = [f"{cause['exc_type']}: {cause['exc_value']}" for cause in entry.get("error_detail") or ()]
+    return "\n".join([str(entry.get("event", entry)), *causes])
 
 
 def _airflow_command() -> list[str]:

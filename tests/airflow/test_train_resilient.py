@@ -5,110 +5,41 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everstep.checkpoints.catalogue import Shape
-from everstep_sandbox.airflow_stack import FINISHED
-from everstep_sandbox.demo.run_view import RunView
 from everstep_sandbox.demo.stack import REPOSITORY, DemoStack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(420)]
 
-DAG_ID = "train_resilient"
 
+def test_killing_each_part_of_airflow_changes_nothing_for_the_run(stack: DemoStack, new_run: Any) -> None:
+    run = new_run("killed-parts", steps=300).trigger()
 
-class Run:
-    """One run of the DAG, on a single slice so that two cores are enough."""
-
-    def __init__(self, stack: DemoStack, name: str, *, steps: int) -> None:
-        self.stack = stack
-        self.name = name
-        self.overrides = {
-            "name": name,
-            "final_step": steps,
-            "slices": {"count": 1},
-            "checkpoints": {"data_parallelism": 1, "backup": {"every_minutes": 30}},
-        }
-        self.view = RunView(
-            kubeconfig=str(stack.addresses["kubeconfig"]),
-            namespace="default",
-            bucket="everstep-demo",
-            run=name,
-            shape=Shape(2, 1, 1),
-        )
-        self.run_id = ""
-
-    def trigger(self) -> Run:
-        conf = {"run": "runs/stdlib-lm.yaml", "overrides": self.overrides}
-        self.run_id = self.stack.airflow.trigger(DAG_ID, conf)
-        return self
-
-    @property
-    def tasks(self) -> dict[str, str | None]:
-        return self.stack.airflow.task_states(DAG_ID, self.run_id)
-
-    @property
-    def step(self) -> int:
-        return int(self.view.status().get("step") or 0)
-
-    def jobsets_created(self) -> list[dict[str, Any]]:
-        log = Path(self.stack.sandbox_directory) / "writes.jsonl"
-        writes = [json.loads(line) for line in log.read_text().splitlines()]
-        return [
-            write
-            for write in writes
-            if write["verb"] == "create" and write["resource"] == "jobsets" and write["name"] == self.name
-        ]
-
-    def end(self, timeout: float = 300) -> str:
-        wait_for(lambda: self.stack.airflow.run_state(DAG_ID, self.run_id) in FINISHED, timeout, self.explain)
-        return self.stack.airflow.run_state(DAG_ID, self.run_id)
-
-    def explain(self) -> str:
-        return f"{self.name}: tasks {self.tasks}, status {self.view.status()}"
-
-    def log(self, task: str, attempt: int = 1) -> str:
-        return self.stack.airflow.task_log(DAG_ID, self.run_id, task, attempt=attempt)
-
-
-def wait_for(condition: Callable[[], bool], timeout: float, explain: Callable[[], str]) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {timeout:.0f} s: {explain()}")
-        time.sleep(0.3)
-
-
-def test_killing_each_part_of_airflow_changes_nothing_for_the_run(stack: DemoStack) -> None:
-    run = Run(stack, "killed-parts", steps=500).trigger()
-
-    wait_for(lambda: bool(run.jobsets_created()), 90, run.explain)
+    run.wait_for(lambda: bool(run.jobsets_created()), 90)
     # The scheduler runs the workers: the one that has just created the JobSet dies with it, before it could defer.
     stack.airflow.kill_component("scheduler")
     stack.airflow.start_component("scheduler")
 
-    wait_for(lambda: run.tasks.get("launch") == "deferred" and run.step > 0, 150, run.explain)
+    run.wait_for(lambda: run.tasks.get("launch") == "deferred" and run.step > 0, 150)
     stack.airflow.kill_component("triggerer")
     stack.airflow.start_component("triggerer")
     step = run.step
-    wait_for(lambda: run.step > step, 60, run.explain)
+    run.wait_for(lambda: run.step > step, 60)
     stack.airflow.kill_component("scheduler")
     stack.airflow.start_component("scheduler")
 
     assert run.end() == "success", run.explain()
     assert len(run.jobsets_created()) == 1, "one JobSet of the run, by the API's own write log"
     assert run.view.jobset() is not None
-    result = stack.airflow.result(DAG_ID, run.run_id, "launch")
+    result = stack.airflow.result(run.dag_id, run.run_id, "launch")
     assert (result["verdict"], result["launch"], result["restarts"]) == ("completed", 1, 0)
 
 
-def test_two_airflows_launch_one_run_and_one_is_refused(stack: DemoStack, tmp_path: Path) -> None:
-    run = Run(stack, "two-airflows", steps=400)
+def test_two_airflows_launch_one_run_and_one_is_refused(stack: DemoStack, new_run: Any, tmp_path: Path) -> None:
+    run = new_run("two-airflows", steps=400)
     log = tmp_path / "other-airflow.log"
     with log.open("wb") as output:
         other = subprocess.Popen(
@@ -125,7 +56,7 @@ def test_two_airflows_launch_one_run_and_one_is_refused(stack: DemoStack, tmp_pa
         )
         try:
             # dag.test() needs half a minute to begin; the other one is triggered when it is about to launch.
-            wait_for(lambda: b"priority_classes" in log.read_bytes(), 120, lambda: log.read_text()[-2000:])
+            run.wait_for(lambda: b"priority_classes" in log.read_bytes(), 120, lambda: log.read_text()[-2000:])
             run.trigger()
             state = run.end()
             code = other.wait(timeout=240)
@@ -138,18 +69,22 @@ def test_two_airflows_launch_one_run_and_one_is_refused(stack: DemoStack, tmp_pa
     assert "lease" in refused.lower()
 
 
-def test_the_log_of_launch_tells_the_story(stack: DemoStack) -> None:
-    run = Run(stack, "told", steps=20).trigger()
+def test_the_log_of_launch_tells_the_story(stack: DemoStack, new_run: Any) -> None:
+    run = new_run("told", steps=20).trigger()
     assert run.end() == "success", run.explain()
     story = run.log("launch")
     for part in ("Lease of run told taken", "JobSet default/told created: launch 1", "completed"):
         assert part in story
-    assert stack.airflow.result(DAG_ID, run.run_id, "gate") == {"step": 20, "tier": "durable", "name": "checkpoints/20"}
-    assert stack.airflow.result(DAG_ID, run.run_id, "plan_retention")["sweep"] == []
+    assert stack.airflow.result(run.dag_id, run.run_id, "gate") == {
+        "step": 20,
+        "tier": "durable",
+        "name": "checkpoints/20",
+    }
+    assert stack.airflow.result(run.dag_id, run.run_id, "plan_retention")["sweep"] == []
 
 
-def test_bad_input_is_refused_with_all_findings_and_nothing_is_created(stack: DemoStack) -> None:
-    run = Run(stack, "a-name-that-is-much-too-long-for-the-pods-of-a-jobset-of-one-slice", steps=20)
+def test_bad_input_is_refused_with_all_findings_and_nothing_is_created(stack: DemoStack, new_run: Any) -> None:
+    run = new_run("a-name-that-is-much-too-long-for-the-pods-of-a-jobset-of-one-slice", steps=20)
     run.overrides["priority"] = "nobody"
     run.overrides["trainer"] = {"imagee": "x"}
     run.trigger()
@@ -162,7 +97,7 @@ def test_bad_input_is_refused_with_all_findings_and_nothing_is_created(stack: De
 
 
 def test_the_form_offers_the_run_files(stack: DemoStack) -> None:
-    details = stack.airflow.call("GET", f"/api/v2/dags/{DAG_ID}/details")
+    details = stack.airflow.call("GET", "/api/v2/dags/train_resilient/details")
     run = details["params"]["run"]
     assert run["schema"]["enum"] == ["runs/stdlib-lm.yaml"]
     assert run["value"] == "runs/stdlib-lm.yaml"
