@@ -65,11 +65,6 @@ def meta_name(job: str, step: int, node: int, worker: int = 0) -> str:
     return f"{job}-s{step}-n{node}-w{worker}.meta"
 
 
-def is_digest(text: str) -> bool:
-    """Whether the text has the form of a data digest (``D`` in front: of a directory)."""
-    return _DIGEST.fullmatch(text) is not None
-
-
 def is_data_name(name: str) -> bool:
     """Whether the name is ``<digest>.data``, that is, finished data and not a copy in flight."""
     return _DATA.fullmatch(name) is not None

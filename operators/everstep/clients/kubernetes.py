@@ -58,16 +58,12 @@ class KubernetesClient:
         """Return all objects that selectors choose, in a namespace or in all of them."""
         return list(self._pages(resource.path(namespace), list_query(labels, fields)))
 
-    def create(
-        self, resource: Resource, body: Object, namespace: str | None = None, *, dry_run: bool = False
-    ) -> Object:
+    def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
         """Create an object. Raises Conflict when it exists.
 
-        A try whose answer was lost is repeated, so Conflict can also mean that this very call made the object: look
-        at its annotations.
+        A try whose answer was lost is repeated, so Conflict can also mean that this very call made the object.
         """
-        query = [("dryRun", "All")] if dry_run else []
-        return self._request("POST", resource.path(namespace), query=query, body=body)
+        return self._request("POST", resource.path(namespace), body=body)
 
     def patch(self, resource: Resource, name: str, body: Object, namespace: str | None = None) -> Object:
         """Merge `body` into an object."""
@@ -90,12 +86,6 @@ class KubernetesClient:
     def version(self) -> str:
         """Return the server's version, such as `v1.34.1-gke.200`."""
         return str(self._request("GET", "/version").get("gitVersion", ""))
-
-    def logs(self, pod: str, namespace: str, container: str, *, tail_lines: int = 50) -> str:
-        """Return the last lines of a container's log."""
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-        query = [("container", container), ("tailLines", str(tail_lines))]
-        return self._send("GET", path, query, None, "").decode(errors="replace")
 
     def _pages(self, path: str, query: list[tuple[str, str]]) -> Iterator[Object]:
         token = ""

@@ -11,7 +11,7 @@ from typing import Any
 from everstep.clients import errors
 from everstep.clients.kubernetes import MERGE_PATCH, REQUEST_SECONDS, USER_AGENT, Object, list_query
 from everstep.clients.resources import Resource
-from everstep.clients.retrying import Backoff, Refresh, Tries
+from everstep.clients.retrying import Backoff, tried
 
 
 class AsyncKubernetesClient:
@@ -145,20 +145,13 @@ class AsyncKubernetesClient:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        tries = Tries(self._backoff)
         where = f"{method} {path}"
-        while True:
-            try:
-                return await self._request_once(method, path, query or [], body, content_type, where)
-            except Exception as failure:
-                error = errors.translate(failure, where)
-                if error is None:
-                    raise
-                wait = tries.after(error)
-            if wait is Refresh.CREDENTIALS:
-                await self.close()
-            else:
-                await asyncio.sleep(wait)
+        return await tried(
+            lambda: self._request_once(method, path, query or [], body, content_type, where),
+            self.close,
+            where,
+            self._backoff,
+        )
 
     async def _request_once(
         self,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar
 
+from everstep.clients import errors
 from everstep.clients.errors import RemoteError, Unauthenticated, Unavailable
+
+Value = TypeVar("Value")
 
 # How long a service that can't be reached or can't answer is tried, unless somebody waits for the answer in person.
 PATIENCE_SECONDS = 120.0
@@ -65,3 +70,26 @@ class Tries:
         if self.clock() + wait - self.started > self.backoff.give_up_after:
             raise failure
         return wait
+
+
+async def tried(
+    ask: Callable[[], Awaitable[Value]], refresh: Callable[[], Awaitable[None]], where: str, backoff: Backoff
+) -> Value:
+    """Ask in an event loop until there is an answer or another try is useless; raises the errors of clients.errors.
+
+    :param refresh: lets the next request use fresh credentials
+    :param where: what the request is, for the error
+    """
+    tries = Tries(backoff)
+    while True:
+        try:
+            return await ask()
+        except Exception as failure:
+            error = errors.translate(failure, where)
+            if error is None:
+                raise
+            wait = tries.after(error)
+        if wait is Refresh.CREDENTIALS:
+            await refresh()
+        else:
+            await asyncio.sleep(wait)

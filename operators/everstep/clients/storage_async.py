@@ -19,7 +19,7 @@ from everstep.clients.requests import (
     StoredObject,
     listed_object,
 )
-from everstep.clients.retrying import Backoff, Refresh, Tries
+from everstep.clients.retrying import Backoff, tried
 
 REQUEST_SECONDS = 30
 FIELDS = "items(name,size,md5Hash,crc32c,timeCreated),prefixes,nextPageToken"
@@ -112,19 +112,10 @@ class AsyncBucketClient:
         )
 
     async def _tried(self, where: str, ask: Callable[[Any], Any]) -> Any:
-        tries = Tries(self._backoff)
-        while True:
-            try:
-                return await ask(await self._connected())
-            except Exception as failure:
-                error = errors.translate(failure, where)
-                if error is None:
-                    raise
-                wait = tries.after(error)
-            if wait is Refresh.CREDENTIALS:
-                await self.close()
-            else:
-                await asyncio.sleep(wait)
+        async def asked() -> Any:
+            return await ask(await self._connected())
+
+        return await tried(asked, self.close, where, self._backoff)
 
     async def _connected(self) -> Any:
         async with self._opening:

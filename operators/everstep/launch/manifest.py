@@ -251,24 +251,3 @@ def _environment(spec: TrainingSpec) -> list[Manifest]:
 def _containers(manifest: Manifest) -> list[Manifest]:
     pod = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     return [*pod["containers"], *pod.get("initContainers", [])]
-
-
-def differences(wanted: Manifest, found: Manifest) -> list[str]:
-    """Return where an object in the cluster differs from what would be launched now, as dotted paths.
-
-    Fields that only the cluster's copy has are defaults of the API server and don't count.
-    """
-    return _differences(wanted.get("spec", {}), found.get("spec", {}), "spec")
-
-
-def _differences(wanted: Any, found: Any, path: str) -> list[str]:
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        lists = [_differences(value, found.get(key), f"{path}.{key}") for key, value in wanted.items()]
-        return [each for some in lists for each in some]
-    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        lists = [
-            _differences(one, other, f"{path}[{index}]")
-            for index, (one, other) in enumerate(zip(wanted, found, strict=True))
-        ]
-        return [each for some in lists for each in some]
-    return [] if wanted == found else [path]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import TypeVar, cast
+
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 
 class Severity(StrEnum):
@@ -68,6 +72,24 @@ def note(object: str, found: str, expected: str = "", remedy: str = "") -> Findi
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that stop the work."""
     return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+def all_of(one: Callable[[], First], other: Callable[[], Second]) -> tuple[First, Second]:
+    """Return what both readings return. Raises FindingsError with the findings of both, not only of the first."""
+    refusals: list[FindingsError] = []
+    values: list[First | Second] = []
+    for read in (one, other):
+        try:
+            values.append(read())
+        except FindingsError as refusal:
+            refusals.append(refusal)
+    if len(refusals) == 1:
+        raise refusals[0]
+    if refusals:
+        raise FindingsError(
+            " and ".join(each.title for each in refusals), [finding for each in refusals for finding in each.findings]
+        )
+    return cast("tuple[First, Second]", tuple(values))
 
 
 def raise_on_errors(title: str, findings: Iterable[Finding]) -> None:

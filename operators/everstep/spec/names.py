@@ -19,7 +19,6 @@ POD_SUFFIX = len("-") + 5
 HASH_LENGTH = 8
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_BACKUP_DIRECTORY = re.compile(r"\d{4}-\d{2}-\d{2}_\d{2}-\d{2}")
 
 
 def longest_run_name(slices: int, nodes_per_slice: int) -> int:
@@ -70,8 +69,3 @@ def sanitise(text: str, slices: int, nodes_per_slice: int) -> str:
     digest = hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
     head = plain[: limit - HASH_LENGTH - 1].rstrip("-")
     return f"{head}-{digest}"
-
-
-def looks_like_backup_directory(text: str) -> bool:
-    """Say whether a text has the form of the replicator's dated directories."""
-    return _BACKUP_DIRECTORY.fullmatch(text) is not None

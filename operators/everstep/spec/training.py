@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from everstep.spec import files
 from everstep.spec.checks import check_together
 from everstep.spec.cluster import CheckpointConfigurationSpec, ClusterSpec, PoolSpec
-from everstep.spec.findings import Finding, raise_on_errors
+from everstep.spec.findings import Finding, all_of, raise_on_errors
 from everstep.spec.parsing import Strict, merge, parse, read_yaml
 from everstep.spec.quantities import Size, parse_bytes
 
@@ -205,8 +205,13 @@ class TrainingSpec(Strict):
         """
         found = files.locate(path, beside or files.calling_file())
         data = merge(read_yaml(found), overrides)
-        spec = parse(cls, data, found.name)
-        return spec.on(ClusterSpec.from_yaml(files.cluster_file(found, spec.cluster)))
+        name = data.get("cluster")
+        spec, cluster = all_of(
+            lambda: parse(cls, data, found.name),
+            lambda: ClusterSpec.from_yaml(files.cluster_file(found, name)) if isinstance(name, str) else None,
+        )
+        assert cluster is not None, "a spec without the name of a cluster is refused"
+        return spec.on(cluster)
 
     def on(self, cluster: ClusterSpec) -> TrainingSpec:
         """Return this run on a cluster. Raises FindingsError when the two don't fit together."""

@@ -50,8 +50,6 @@ class RunState:
     run: str | None = None
     spec_hash: str | None = None
     stopped: str | None = None
-    created: str = ""
-    ended: str = ""
     deleting: bool = False
 
     @property
@@ -105,9 +103,7 @@ def of_jobset(jobset: Mapping[str, Any]) -> RunState:
         run=(metadata.get("labels") or {}).get(labels.RUN),
         spec_hash=annotations.get(labels.SPEC_HASH),
         stopped=annotations.get(STOPPED),
-        created=str(metadata.get("creationTimestamp", "")),
         deleting=bool(metadata.get("deletionTimestamp")),
-        ended=str(deciding.get("lastTransitionTime", "")) if phase in TERMINAL else "",
     )
 
 
