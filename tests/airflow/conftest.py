@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from everstep.checkpoints.catalogue import Shape
+from everstep_sandbox.airflow_stack import FINISHED
 from everstep_sandbox.demo.progress import Progress
+from everstep_sandbox.demo.run_view import RunView
 from everstep_sandbox.demo.stack import DemoStack
 
 # A worker that was killed is noticed after seconds instead of five minutes.
@@ -38,3 +44,107 @@ def stack() -> Iterator[DemoStack]:
             started.stop()
             os.environ.clear()
             os.environ.update(before)
+
+
+class Run:
+    """One run of the DAG, on a single slice so that two cores are enough."""
+
+    dag_id = "train_resilient"
+
+    def __init__(self, stack: DemoStack, name: str, *, steps: int, **overrides: Any) -> None:
+        self.stack = stack
+        self.name = name
+        self.overrides = {
+            "name": name,
+            "final_step": steps,
+            "slices": {"count": 1},
+            "checkpoints": {"data_parallelism": 1, "backup": {"every_minutes": 30}},
+            **overrides,
+        }
+        self.view = RunView(
+            kubeconfig=str(stack.addresses["kubeconfig"]),
+            namespace="default",
+            bucket="everstep-demo",
+            run=name,
+            shape=Shape(2, 1, 1),
+        )
+        self.run_id = ""
+
+    def trigger(self) -> Run:
+        conf = {"run": "runs/stdlib-lm.yaml", "overrides": self.overrides}
+        self.run_id = self.stack.airflow.trigger(self.dag_id, conf)
+        return self
+
+    @property
+    def tasks(self) -> dict[str, str | None]:
+        return self.stack.airflow.task_states(self.dag_id, self.run_id)
+
+    @property
+    def step(self) -> int:
+        return int(self.view.status().get("step") or 0)
+
+    @property
+    def uid(self) -> str | None:
+        jobset = self.view.jobset()
+        return None if jobset is None else str(jobset["metadata"]["uid"])
+
+    def writes(self) -> list[dict[str, Any]]:
+        """All committed writes to the run's JobSets, from the API's write log."""
+        log = Path(self.stack.sandbox_directory) / "writes.jsonl"
+        writes = [json.loads(line) for line in log.read_text().splitlines()]
+        return [write for write in writes if (write["resource"], write["name"]) == ("jobsets", self.name)]
+
+    def jobsets_created(self) -> list[dict[str, Any]]:
+        return [write for write in self.writes() if write["verb"] == "create"]
+
+    def changes(self) -> list[tuple[str, str]]:
+        """What Everstep did to the run's JobSets after it had made them: verb and uid."""
+        own = [write for write in self.writes() if write["userAgent"] == "everstep" and write["verb"] != "create"]
+        return [(write["verb"], write["uid"]) for write in own]
+
+    def wait_until_trained(self) -> None:
+        """Wait until `launch` waits in the triggerer, and the run has made steps."""
+        self.wait_for(lambda: self.tasks.get("launch") == "deferred" and self.step > 0, 150)
+
+    def mark_launch_failed(self) -> None:
+        path = f"/api/v2/dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/launch"
+        self.stack.airflow.call("PATCH", path, json={"new_state": "failed"})
+
+    def clear_launch(self) -> None:
+        body = {
+            "dry_run": False,
+            "dag_run_id": self.run_id,
+            "task_ids": ["launch"],
+            "include_downstream": True,
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
+        self.stack.airflow.call("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", json=body)
+
+    def end(self, timeout: float = 300) -> str:
+        self.wait_for(lambda: self.stack.airflow.run_state(self.dag_id, self.run_id) in FINISHED, timeout)
+        return self.stack.airflow.run_state(self.dag_id, self.run_id)
+
+    def explain(self) -> str:
+        return f"{self.name}: tasks {self.tasks}, status {self.view.status()}"
+
+    def log(self, task: str, attempt: int = 1) -> str:
+        return self.stack.airflow.task_log(self.dag_id, self.run_id, task, attempt=attempt)
+
+    def waits_seen(self) -> int:
+        """How many triggerers have taken the wait up and seen the run train, by the logs that each of them writes."""
+        logs = self.stack.airflow.settings.directory.rglob("attempt=1.log.trigger.*")
+        return sum(f"JobSet default/{self.name}: running" in log.read_text() for log in logs if self.run_id in str(log))
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float, explain: Callable[[], str] | None = None) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {timeout:.0f} s: {(explain or self.explain)()}")
+            time.sleep(0.3)
+
+
+@pytest.fixture
+def new_run(stack: DemoStack) -> Callable[..., Run]:
+    """Make a run of the DAG: `new_run(name, steps=…, **overrides)`."""
+    return lambda name, **options: Run(stack, name, **options)
