@@ -13,7 +13,7 @@ from everstep.checkpoints.layout import RunFolder
 from everstep.clients.resources import JOBSETS
 from everstep.launch import labels
 from everstep.launch.decision import Action
-from everstep.launch.lease import LeaseHeldError
+from everstep.launch.lease import LeaseHeldError, LeaseKeeper
 from everstep.spec.findings import FindingsError, error, raise_on_errors
 
 pytestmark = pytest.mark.sandbox
@@ -94,11 +94,27 @@ def test_somebody_elses_live_run_is_refused_even_when_its_lease_has_expired(worl
 
 
 def test_a_lease_without_jobset_binds_until_it_expires(world: Any) -> None:
-    world.launcher().launch()
-    world.cluster.delete(JOBSETS, world.spec.name, "default")
+    folder = RunFolder(world.bucket.name, world.spec.name)
+    LeaseKeeper(world.bucket, world.cluster, world.spec.name, "me").acquire("launch")
     with pytest.raises(LeaseHeldError, match="valid until"):
         world.launcher("other").launch()
     assert world.jobset() is None
+    stored = world.bucket.read(folder.lease)
+    expired = {**json.loads(stored.body), "expires": "2026-01-01T00:00:00.000Z"}
+    world.bucket.write(folder.lease, expired, generation=stored.generation)
+    assert world.launcher("other").launch().action is Action.CREATE
+
+
+@pytest.mark.parametrize("end", ["deleted", "failed", "stopped"])
+def test_a_lease_whose_jobset_is_over_binds_nobody(world: Any, end: str) -> None:
+    first = world.launcher().launch()
+    if end == "deleted":
+        world.cluster.delete(JOBSETS, world.spec.name, "default")
+    elif end == "failed":
+        world.end("Failed")
+    else:
+        world.launcher().stop(first.state, "a user killed the task")
+    assert world.launcher("other").launch().launch == 2
 
 
 def test_an_object_of_somebody_else_is_left_alone_and_no_lease_taken(world: Any) -> None:

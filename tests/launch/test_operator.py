@@ -115,6 +115,8 @@ def test_a_deleted_jobset_is_a_failure_that_is_not_retried(operator: LaunchTrain
 def test_a_failure_is_retried_by_a_new_jobset_until_attempts_are_used_up(
     operator: LaunchTrainingOperator, world: Any
 ) -> None:
+    recovery = world.spec.recovery.model_copy(update={"attempts": 3})
+    operator.run = world.spec.model_copy(update={"recovery": recovery}).on(world.spec.cluster_spec)
     wait = deferred(operator)
     first = world.jobset()["metadata"]["uid"]
     world.end("Failed")
@@ -124,8 +126,14 @@ def test_a_failure_is_retried_by_a_new_jobset_until_attempts_are_used_up(
     again = deferred(operator, try_number=2)
     assert world.jobset()["metadata"]["uid"] != first
     world.end("Failed")
-    with pytest.raises(AirflowFailException, match=r"recovery\.attempts = 5 are used up"):
-        resume(operator, again, try_number=5)
+    # Tries that only attached again after a lost worker don't count.
+    with pytest.raises(AirflowException, match="it starts from step 0") as failed:
+        resume(operator, again, try_number=8)
+    assert not isinstance(failed.value, AirflowFailException)
+    last = deferred(operator, try_number=9)
+    world.end("Failed")
+    with pytest.raises(AirflowFailException, match=r"recovery\.attempts = 3 are used up"):
+        resume(operator, last, try_number=9)
 
 
 def test_the_same_failure_in_two_launches_without_a_step_gained_is_final(

@@ -8,6 +8,7 @@ RUN = "everstep.dev/run"
 OWNER = "everstep.dev/owner"
 SPEC_HASH = "everstep.dev/spec-hash"
 LAUNCH = "everstep.dev/launch"
+ATTEMPT = "everstep.dev/attempt"
 HOLDER = "everstep.dev/holder"
 SAVE_REQUESTED = "everstep.dev/save-requested"
 

@@ -21,7 +21,7 @@ from everstep.provision.checks_of_run import shape
 from everstep.spec.findings import FindingsError
 from everstep.spec.training import TrainingSpec
 from everstep.watch import run_state
-from everstep.watch.run_state import STOPPED, RunState
+from everstep.watch.run_state import STOPPED, Phase, RunState
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class Launcher:
         """Create, attach to, or replace the run's JobSet. Raises FindingsError when it must not be touched."""
         keeper = LeaseKeeper(self.bucket, self.cluster, self.spec.name, self._holder)
         self._refuse_foreign()
+        attempt = 1
         while True:
             lease = keeper.acquire("launch")
             log.info("Lease of run %s taken (fencing %d).", self.spec.name, lease.fencing)
@@ -86,7 +87,7 @@ class Launcher:
             log.info("%s: %s.", decision.why, decision.action)
             if decision.action is Action.CREATE:
                 try:
-                    return Launched(self._create(keeper), decision.action)
+                    return Launched(self._create(keeper, attempt), decision.action)
                 except Conflict as change:
                     log.warning("Something changed meanwhile (%s): looking again.", change.message)
                     continue
@@ -94,6 +95,8 @@ class Launcher:
             if decision.action in (Action.ATTACH, Action.TAKE_VERDICT):
                 keeper.bind(lease, JobSetReference(state.namespace, state.name, state.uid))
                 return Launched(state, decision.action)
+            if state.phase is Phase.FAILED and state.holder == self._holder:
+                attempt = state.attempt + 1
             if decision.action is Action.REPLACE:
                 self.cluster.delete(JOBSETS, state.name, self._namespace, uid=state.uid)
             self._await_deletion(state)
@@ -136,7 +139,7 @@ class Launcher:
         if decision.finding is not None:
             raise FindingsError(f"run {self.spec.name!r} can't be launched", [decision.finding])
 
-    def _create(self, keeper: LeaseKeeper) -> RunState:
+    def _create(self, keeper: LeaseKeeper, attempt: int) -> RunState:
         """Make the run's next JobSet. Raises Conflict when something changed meanwhile: a retry of the same task while
         its lost worker goes on, or a creation whose answer was lost and that was therefore tried again."""
         try:
@@ -148,9 +151,9 @@ class Launcher:
         for line in resume_lines(contents, self.spec.final_step):
             log.info("%s", line)
         # Looking may have taken long: a lease that was lost meanwhile must be noticed before anything is made.
-        lease = keeper.acquire("launch")
+        lease = keeper.acquire("launch", anew=True)
         record = run_record.next_launch(self.bucket, self.spec)
-        body = manifest.build(self.spec, launch=record.launch, holder=self._holder)
+        body = manifest.build(self.spec, launch=record.launch, holder=self._holder, attempt=attempt)
         state = run_state.of_jobset(self.cluster.create(JOBSETS, body, self._namespace))
         try:
             keeper.bind(lease, JobSetReference(state.namespace, state.name, state.uid))

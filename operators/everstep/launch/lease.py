@@ -4,9 +4,9 @@ It makes "one live JobSet per run" true where no single cluster can see it: acro
 Every change is made on the generation that was read, so of two that act at once exactly one succeeds. Each new holder
 gets a higher fencing number.
 
-A lease is not renewed while its run trains. It binds for its time, and then for as long as its run lives: its JobSet
-is there and has not ended, or (where the JobSet is in a cluster that can't be looked into) status.json keeps being
-written.
+A lease is not renewed while its run trains. Once it stands for a JobSet it binds for as long as that lives: it is
+there, has not ended and was not stopped. Before that it binds for its time; where the JobSet is in a cluster that can't
+be looked into, for its time and then while status.json keeps being written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from everstep.checkpoints.layout import RunFolder
-from everstep.clients.errors import Conflict, NotFound
+from everstep.clients.errors import Conflict
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import JOBSETS, NAMESPACES
 from everstep.clients.storage import BucketClient
@@ -118,8 +118,11 @@ class LeaseKeeper:
         blocking = self._why_it_binds(found)
         return None if blocking is None else self._held(found, blocking)
 
-    def acquire(self, purpose: str) -> Lease:
-        """Take the lease, or take it again. Raises LeaseHeldError when somebody else holds it."""
+    def acquire(self, purpose: str, *, anew: bool = False) -> Lease:
+        """Take the lease, or take it again. Raises LeaseHeldError when somebody else holds it.
+
+        :param anew: a JobSet is about to be made: the lease stands for none until it is bound to that
+        """
         for _ in range(_TRIES):
             found = self.read()
             if found is not None and found.holder not in (None, self._holder):
@@ -129,7 +132,7 @@ class LeaseKeeper:
                         f"run {self._folder.run!r} is held by somebody else",
                         [self._held(found, blocking)],
                     )
-                log.warning("Breaking the lease of %s: it has expired and its run is over.", found.holder)
+                log.warning("Breaking the lease of %s: its run is over.", found.holder)
             now = self._now()
             again = found is not None and found.holder == self._holder
             wanted = Lease(
@@ -141,7 +144,7 @@ class LeaseKeeper:
                 renewed=now,
                 expires=now + LIFETIME,
                 cluster=self._cluster_id,
-                jobset=found.jobset if found is not None and again else None,
+                jobset=found.jobset if found is not None and again and not anew else None,
             )
             try:
                 return self._write(wanted, found.generation if found is not None else 0)
@@ -180,27 +183,27 @@ class LeaseKeeper:
 
     def _why_it_binds(self, lease: Lease) -> str | None:
         """Return why somebody else's lease must be respected; None when it may be broken."""
+        if lease.jobset is not None and lease.cluster == self._cluster_id:
+            return self._life_of(lease.jobset)
         now = self._now()
         if now < lease.expires:
             return f"it is valid until {timestamp(lease.expires)}"
         if lease.cluster == self._cluster_id:
-            return self._live_jobset(lease)
+            return None
         stored = self._bucket.read(self._folder.status)
         updated = _updated(stored.body) if stored else None
         if updated is not None and now - updated < LIFETIME:
             return f"its run in another cluster reported at {timestamp(updated)}"
         return None
 
-    def _live_jobset(self, lease: Lease) -> str | None:
-        if lease.jobset is None:
+    def _life_of(self, jobset: JobSetReference) -> str | None:
+        found = self._cluster.find(JOBSETS, jobset.name, jobset.namespace)
+        if found is None:
             return None
-        try:
-            state = run_state.of_jobset(self._cluster.get(JOBSETS, lease.jobset.name, lease.jobset.namespace))
-        except NotFound:
+        state = run_state.of_jobset(found)
+        if state.uid != jobset.uid or state.is_terminal or state.stopped is not None:
             return None
-        if state.uid != lease.jobset.uid or state.is_terminal:
-            return None
-        return f"its JobSet {lease.jobset.namespace}/{lease.jobset.name} lives ({state.phase})"
+        return f"its JobSet {jobset.namespace}/{jobset.name} lives ({state.phase})"
 
     def _fought_over(self) -> LeaseHeldError:
         return LeaseHeldError(

@@ -25,14 +25,18 @@ UNREACHABLE_SECONDS = 30
 Manifest = dict[str, Any]
 
 
-def build(spec: TrainingSpec, *, launch: int, holder: str) -> Manifest:
-    """Return the JobSet of a run's launch number `launch` (1, 2, …), for the holder of the run's lease."""
+def build(spec: TrainingSpec, *, launch: int, holder: str, attempt: int = 1) -> Manifest:
+    """Return the JobSet of a run's launch number `launch` (1, 2, …), for the holder of the run's lease.
+
+    :param attempt: the how many-th JobSet it is that this holder makes, because those before it failed
+    """
     manifest = _jobset(spec)
     spec_hash = fingerprint(spec)
     manifest["metadata"]["labels"][labels.OWNER] = labels.owner_hash(holder)
     manifest["metadata"]["annotations"] |= {
         labels.SPEC_HASH: spec_hash,
         labels.LAUNCH: str(launch),
+        labels.ATTEMPT: str(attempt),
         labels.HOLDER: holder,
     }
     for container in _containers(manifest):

@@ -49,7 +49,8 @@ class LaunchTrainingOperator(RunOperator):
     :param run: a spec, or the path of a run file beside the DAG file (templated)
     :param overrides: settings that win over the run file (templated)
     :param replace_changed: replace a live JobSet whose spec is not today's; otherwise that is an error (templated)
-    :param deferrable: wait in the triggerer; False waits in the worker
+    :param deferrable: wait in the triggerer; False waits in the worker, where a kill never touches the run, since it
+        looks the same as the loss of the worker
     """
 
     template_fields: Sequence[str] = (*RunOperator.template_fields, "replace_changed")
@@ -138,7 +139,8 @@ class LaunchTrainingOperator(RunOperator):
             return conclusion.summary
         context["ti"].xcom_push(key="failure", value=conclusion.summary)
         stuck = conclusion.no_progress or wait.kind == WaitEnd.NO_PROGRESS
-        raise self._failure(spec, verdict, conclusion.next_step, stuck, context["ti"].try_number)
+        attempt = conclusion.state.attempt if conclusion.state is not None else 1
+        raise self._failure(spec, verdict, conclusion.next_step, stuck, attempt)
 
     def _go_on(self, spec: TrainingSpec, launcher: Launcher, state: RunState | None, wait: Wait) -> NoReturn:
         """Deal with a JobSet that lives although the wait is over. Always raises."""
@@ -165,7 +167,7 @@ class LaunchTrainingOperator(RunOperator):
         raise AssertionError("defer always raises")
 
     def _failure(
-        self, spec: TrainingSpec, verdict: Verdict, next_step: str, no_progress: bool, tries: int
+        self, spec: TrainingSpec, verdict: Verdict, next_step: str, no_progress: bool, attempt: int
     ) -> AirflowException:
         from everstep.watch.classifier import USELESS_TO_REPEAT
         from everstep.watch.verdict import Outcome
@@ -175,7 +177,7 @@ class LaunchTrainingOperator(RunOperator):
             return AirflowFailException(f"{text}. No retry: somebody wanted it to end.")
         if no_progress or (verdict.cause is not None and verdict.cause.kind in USELESS_TO_REPEAT):
             return AirflowFailException(f"{text}. No retry: it would end in the same way.")
-        if tries >= spec.recovery.attempts:
+        if attempt >= spec.recovery.attempts:
             return AirflowFailException(f"{text}. No retry: recovery.attempts = {spec.recovery.attempts} are used up.")
         return AirflowException(f"{text}. {next_step}")
 

@@ -32,7 +32,11 @@ TERMINAL = frozenset({Phase.COMPLETED, Phase.FAILED})
 
 @dataclass(frozen=True)
 class RunState:
-    """What a JobSet says of the run. `jobs` counts slices: all, and those of which every pod is ready."""
+    """What a JobSet says of the run.
+
+    `jobs` counts slices: all, and those of which every pod is ready. `attempt` counts the JobSets that the holder has
+    made, this one included, because those before it failed.
+    """
 
     name: str
     namespace: str
@@ -50,6 +54,7 @@ class RunState:
     run: str | None = None
     spec_hash: str | None = None
     stopped: str | None = None
+    attempt: int = 1
     deleting: bool = False
 
     @property
@@ -85,7 +90,7 @@ def of_jobset(jobset: Mapping[str, Any]) -> RunState:
         for each in status.get("replicatedJobsStatus") or []
     )
     phase, deciding = _phase(metadata, spec, status, conditions, jobs, ready)
-    launch = str(annotations.get(labels.LAUNCH, ""))
+    launch, attempt = (str(annotations.get(key, "")) for key in (labels.LAUNCH, labels.ATTEMPT))
     return RunState(
         name=metadata.get("name", ""),
         namespace=metadata.get("namespace", ""),
@@ -103,6 +108,7 @@ def of_jobset(jobset: Mapping[str, Any]) -> RunState:
         run=(metadata.get("labels") or {}).get(labels.RUN),
         spec_hash=annotations.get(labels.SPEC_HASH),
         stopped=annotations.get(STOPPED),
+        attempt=int(attempt) if attempt.isdecimal() else 1,
         deleting=bool(metadata.get("deletionTimestamp")),
     )
 
