@@ -40,7 +40,7 @@ def test_a_wrong_run_file_is_refused_with_all_findings(tmp_path: Path) -> None:
     cluster = (REPOSITORY / "dags" / "clusters" / "sandbox.yaml").read_text()
     (tmp_path / "clusters" / "sandbox.yaml").write_text(cluster)
     wrong = tmp_path / "runs" / "wrong.yaml"
-    wrong.write_text(run.replace("final_step: 240", "final_stepp: 240").replace("count: 2", "count: 0"))
+    wrong.write_text(run.replace("final_step: 280", "final_stepp: 280").replace("count: 2", "count: 0"))
     refused = everstep("preflight", str(wrong))
     assert refused.returncode == 1
     assert "final_stepp" in refused.stderr
