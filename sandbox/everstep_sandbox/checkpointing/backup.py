@@ -63,14 +63,14 @@ class BackupThread:
             self._folder.write(f"{target}.tmp", source.read_bytes())
             self._folder.rename(f"{target}.tmp", target)
             return
-        objects, folders = self._folder.list(f"{backup}/")
-        if name in (*objects, *folders):
+        # Data is shared by its hash inside a backup. The folder in flight is the lock: whoever makes it uploads alone.
+        # One that a dead node left is never taken over.
+        if not self._folder.claim_folder(f"{target}.tmp/"):
+            logger.info("%s is in flight already, skipping copy", target)
+            return
+        if name in self._folder.list(f"{backup}/")[1]:
+            self._folder.delete_folder(f"{target}.tmp/")
+            logger.info("%s already exists, skipping copy", target)
             return
         self._folder.upload_tree(source, f"{target}.tmp/")
-        try:
-            self._folder.rename_folder(f"{target}.tmp/", f"{target}/")
-        except WebError as problem:
-            # Another node with the same data came first: data is shared by its hash inside a backup.
-            if problem.status != 409 or name not in self._folder.list(f"{backup}/")[1]:
-                raise
-            self._folder.delete_folder(f"{target}.tmp/")
+        self._folder.rename_folder(f"{target}.tmp/", f"{target}/")

@@ -72,6 +72,16 @@ class JobFolder:
             if problem.status != 409 or not self._exists(path):
                 raise
 
+    def claim_folder(self, path: str) -> bool:
+        """Makes a folder below existing ones; False when it is there already."""
+        try:
+            call("POST", f"{self._url}/folders", document={"name": self._root + path})
+        except WebError as problem:
+            if problem.status != 409:
+                raise
+            return False
+        return True
+
     def rename_folder(self, path: str, to_path: str) -> None:
         """Atomically; waits until it is done. WebError 409 when the target exists or the bucket has no folders."""
         target = quote(self._root + to_path, safe="")

@@ -42,8 +42,7 @@ class Coordinator:
         self._registry = registry
         self._last_backup = time.monotonic()
         self._restoring = True
-        self._forced: str | None = None
-        self._restored_step = 0
+        self._synced = False
         self._restores: dict[int, tuple[Link, Message]] = {}
         self._done: dict[int, Link] = {}
         self._syncs: dict[int, tuple[Link, Message]] = {}
@@ -72,7 +71,6 @@ class Coordinator:
         for rank, (_, message) in self._restores.items():
             for digest in message["data"]:
                 holders.setdefault(digest, []).append(rank)
-        self._restored_step = choice.step or 0
         # None of the nodes says restore-done when there is nothing to restore. A step 0 that validated is
         # announced as nothing too, but waited for: the real coordinator never leaves that state either.
         self._restoring = choice.step is not None
@@ -121,11 +119,11 @@ class Coordinator:
     def _choose(self) -> Choice:
         forced = self._folder.read(names.FORCED_RESTORE)
         if forced is not None:
-            self._forced = forced.decode().strip()
-            logger.info("Forcing restore from backup version '%s'", self._forced)
-            step = self._valid_in_backup(self._forced)
-            if step:
-                return step
+            backup = forced.decode().strip()
+            logger.info("Forcing restore from backup version '%s'", backup)
+            found = self._valid_in_backup(backup)
+            if found is not None:
+                return found
             logger.error("No valid checkpoints found anywhere")
             return Choice(None)
         metas: dict[tuple[int, int, int], str] = {}
@@ -138,16 +136,17 @@ class Coordinator:
                     metas[member.step, member.node, member.worker] = digest
         candidates = Candidates(metas, data)
         in_cluster = self._chosen(candidates, None)
-        if in_cluster.step:
+        if in_cluster.step is not None:
+            # A step 0 too: it hides the backups, and in the end counts as no checkpoint.
             logger.info("We will restore in-cluster checkpoint: %s", in_cluster.step)
             return in_cluster
         logger.warning("No valid checkpoints found in the cluster, trying backups")
         for backup in self._backups():
             found = self._valid_in_backup(backup)
-            if found:
+            if found is not None:
                 return found
         logger.error("No valid checkpoints found anywhere")
-        return Choice(in_cluster.step)
+        return Choice(None)
 
     def _backups(self) -> list[str]:
         """Newest first."""
@@ -181,10 +180,12 @@ class Coordinator:
 
     def _backup(self, step: int, uploading: list[int]) -> str | None:
         """The name of the backup to make of a globally replicated step, None for none."""
-        if self._forced is not None and step > self._restored_step:
-            logger.info("Deleting forced restore file %s/%s", self._config.job, names.FORCED_RESTORE)
-            self._folder.delete(names.FORCED_RESTORE)
-            self._forced = None
+        if not self._synced:
+            self._synced = True
+            # Whenever it was written: one that came after the restore is lost unseen.
+            if self._folder.read(names.FORCED_RESTORE) is not None:
+                logger.info("Deleting forced restore file %s/%s", self._config.job, names.FORCED_RESTORE)
+                self._folder.delete(names.FORCED_RESTORE)
         if self._config.backup_interval_minutes is None:
             raise KeyError("backup-interval-minutes")
         if time.monotonic() - self._last_backup < self._config.backup_interval_minutes * 60:

@@ -37,13 +37,11 @@ class Node:
         self._workers_saved: dict[int, set[int]] = defaultdict(set)
         self._peers: list[Path] = []
         self._peers_changed = asyncio.Event()
-        self._last_digests: dict[int, str] = {}
 
     async def run(self) -> None:
         """Never returns; any error that leaves it is fatal."""
         asyncio.get_running_loop().add_reader(self._events.descriptor, self.see_events)
         restored = await self._restoration.run()
-        self._last_digests = restored.hashes
         self._peers = self._disk.mount_peers(restored.exports[str(peer)] for peer in self._config.peers)
         for peer in self._peers:
             self._events.watch(peer)
@@ -56,8 +54,7 @@ class Node:
             logger.info("All files were replicated globally for step %s", replicated)
             if answer["backup"]:
                 self._backup.start(replicated, answer["backup"], own)
-            uploading = [self._backup.step] if self._backup.step is not None else []
-            self._disk.collect_garbage(self._config.job, replicated, uploading)
+            self._disk.collect_garbage(self._config.job, self._kept(replicated, self._backup.step))
 
     def see_events(self) -> None:
         """Meets what happened in the watched directories; a new config ends the process."""
@@ -96,6 +93,14 @@ class Node:
                 (self._disk.client / event.name).rename(save)
                 self._saved.put_nowait(step)
 
+    def _kept(self, replicated: int, uploading: int | None) -> set[int]:
+        """A node that uploads for its whole data-parallel column gives the newest step up meanwhile: others hold it."""
+        if uploading is None:
+            return {replicated}
+        if self._config.data_parallelism is not None and self._config.uploads_data:
+            return {uploading}
+        return {replicated, uploading}
+
     def _hash(self, step: int) -> dict[Member, str]:
         """Turns the saves of a step into data and metas; returns this node's metas."""
         metas = {}
@@ -105,20 +110,18 @@ class Node:
                 continue
             found = digest.digest(save, self._config.framework)
             data = self._disk.client / names.data_name(found)
-            if self._last_digests.get(worker) == found:
+            if data.exists():
                 logger.error(
                     "New step %s has the same hash %s as previous step. Deleted the new data: "
                     "training is not making progress",
                     step,
                     found,
                 )
-            if data.exists():
                 remove(save)
             else:
                 save.rename(data)
             meta = self._own(step, worker, "meta")
             self._disk.write_meta(meta, found)
-            self._last_digests[worker] = found
             metas[meta] = found
         logger.info("All .save files are hashed for step %s", step)
         return metas

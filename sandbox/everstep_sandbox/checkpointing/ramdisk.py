@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from everstep_sandbox.checkpointing import names
@@ -80,24 +80,19 @@ class RamDisk:
             links.append(link)
         return links
 
-    def collect_garbage(self, job: str, keep_step: int | None, also: Iterable[int] = ()) -> None:
-        """Keeps the metas of a step (and of newer ones, and of `also`) and the data that they name; all else goes.
+    def collect_garbage(self, job: str, keep_steps: Collection[int], *, only_node: int | None = None) -> None:
+        """Keeps the job's metas of just these steps (of one node only, if given) and the data that they name.
 
-        With `keep_step` None everything goes, other jobs' checkpoints always.
+        All other metas and data go, newer steps and other jobs' checkpoints too.
         """
-        kept_steps = set(also)
-        kept_data: set[str] = set()
-        metas = self.metas(job)
-        for member, digest in metas.items():
-            if keep_step is not None and (member.step >= keep_step or member.step in kept_steps):
-                kept_data.add(digest)
-                kept_steps.add(member.step)
+        kept = {
+            member.name: digest
+            for member, digest in self.metas(job).items()
+            if member.step in keep_steps and only_node in (None, member.node)
+        }
+        kept_names = {*kept, *(names.data_name(digest) for digest in kept.values())}
         for path in list(self.client.iterdir()):
-            data = names.DATA.fullmatch(path.name)
-            meta = names.parse(path.name)
-            foreign = meta is None or meta.job != job or meta.step not in kept_steps
-            stale = path.suffix == ".meta" and foreign
-            if stale or (data is not None and data.group(1) not in kept_data):
+            if path.suffix in (".meta", ".data") and path.name not in kept_names:
                 remove(path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_sandbox.checkpointing import names
@@ -21,11 +21,10 @@ _RECONNECT_PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Restored:
-    """The open connection to the coordinator, the nodes' RAM disks by rank, and the restored hash of each worker."""
+    """The open connection to the coordinator, and the nodes' RAM disks by rank."""
 
     link: Link
     exports: dict[str, str]
-    hashes: dict[int, str] = field(default_factory=dict)
 
 
 class Restoration:
@@ -52,7 +51,8 @@ class Restoration:
                 if choice["step"] == NO_CHECKPOINT:
                     self._start_fresh(choice["step"])
                     return Restored(link, choice["exports"])
-                return Restored(link, choice["exports"], await self._take(choice, link))
+                await self._take(choice, link)
+                return Restored(link, choice["exports"])
             except ConnectionError as problem:
                 logger.warning("Coordinator %s:%s is gone: %s", entry.ip, entry.port, problem)
                 await asyncio.sleep(_RECONNECT_PAUSE_SECONDS)
@@ -89,9 +89,9 @@ class Restoration:
             marker = self._own(0, worker, "restore")
             self._disk.link(marker, None)
             logger.info("Created empty restore file: %s", marker.name)
-        self._disk.collect_garbage(self._config.job, None)
+        self._disk.collect_garbage(self._config.job, ())
 
-    async def _take(self, choice: Message, link: Link) -> dict[int, str]:
+    async def _take(self, choice: Message, link: Link) -> None:
         """Sees to it that this node has the step's data; shows it to the job when every node has."""
         step: int = choice["step"]
         announced: dict[str, int | str] = {"restore-step": step}
@@ -105,8 +105,8 @@ class Restoration:
             marker = self._own(step, worker, "restore")
             self._disk.link(marker, found)
             logger.info("Created restore link: %s -> %s", marker.name, names.data_name(found))
-        self._disk.collect_garbage(self._config.job, step)
-        return hashes
+        own_only = None if self._config.data_parallelism is None else self._config.rank
+        self._disk.collect_garbage(self._config.job, {step}, only_node=own_only)
 
     def _announce(self, content: dict[str, int | str]) -> None:
         text = "".join(f"{key}: {value}\n" for key, value in content.items()) or "{}\n"

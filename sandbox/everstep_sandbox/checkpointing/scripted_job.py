@@ -50,6 +50,11 @@ def appear(path: Path) -> None:
     wait_in(path.parent, lambda directory: (directory / path.name).exists())
 
 
+def logged(log: Path, text: str) -> None:
+    """Waits until a log says so."""
+    wait_in(log.parent, lambda directory: text in log.read_text())
+
+
 class ScriptedJob:
     """A job over all nodes, one part per node. `config`: keys of `replicator.yaml`, None leaves a key out."""
 
@@ -93,13 +98,17 @@ class ScriptedJob:
         aside.write_text("".join(lines))
         aside.rename(disk / "replicator.yaml")
 
-    def save(self, step: int, contents: Sequence[str]) -> None:
-        """A save of every rank, up to its global replication."""
+    def write_save(self, step: int, contents: Sequence[str]) -> None:
+        """A save of every rank, as the job itself makes it."""
         for disk, content in zip(self.disks, contents, strict=True):
             aside = disk / f"{step}.orbax-checkpoint-tmp"
             aside.mkdir()
             (aside / "weights").write_text(content)
             aside.rename(disk / str(step))
+
+    def save(self, step: int, contents: Sequence[str]) -> None:
+        """A save of every rank, up to the metas that the replicators make of it."""
+        self.write_save(step, contents)
         for rank, disk in enumerate(self.disks):
             appear(disk / f"{self.name}-s{step}-n{rank}-w0.meta")
 
@@ -107,6 +116,11 @@ class ScriptedJob:
         """Waits until older steps have been cleared away, which follows the global replication of `step`."""
         for disk in self.disks:
             wait_in(disk, lambda directory: steps(directory) == {step})
+
+    def replicated(self, step: int) -> None:
+        """Waits until every node has heard that `step` is replicated globally."""
+        for node in self.nodes.names:
+            logged(self.nodes.log(node), f"All files were replicated globally for step {step}\n")
 
     def restored(self, rank: int) -> str:
         """What the rank's marker leads to."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 import requests
 
 from everstep_sandbox.checkpointing.bucket import JobFolder
-from everstep_sandbox.checkpointing.scripted_job import JobBackups, ScriptedJob, appear, steps, text_of, wait_in
+from everstep_sandbox.checkpointing.scripted_job import JobBackups, ScriptedJob, appear, logged, steps, text_of, wait_in
 from everstep_sandbox.checkpointing.testing import StandaloneNodes, create_bucket
 
 pytestmark = pytest.mark.sandbox
@@ -108,6 +110,40 @@ def test_with_data_parallelism_only_the_last_group_uploads_and_metas_are_inferre
     assert [job.restored(rank) for rank in (0, 1)] == ["same", "same"]
 
 
+def test_equal_data_is_uploaded_by_one_node_only(nodes: StandaloneNodes, bucket: JobBackups) -> None:
+    """Files of equal data are named by chance: those of two nodes under one name would not fit together."""
+    with slow_uploads(bucket, 300):
+        job = ScriptedJob(nodes)
+        job.start()
+        for rank, disk in enumerate(job.disks):
+            (disk / "aside").mkdir()
+            (disk / "aside" / f"file-{rank}").write_text("same")
+            (disk / "aside").rename(disk / "5")
+        (backup,) = bucket.wait_for(bucket.backups)
+        _, (data,) = bucket.wait_for(lambda: complete(bucket.listing(backup), 2, 1))
+        for node in nodes.names:
+            logged(nodes.log(node), "Successful: backup for step 5")
+    files, _ = bucket.folder.list(f"{backup}/{data}/")
+    assert len([name for name in files if name]) == 1
+    assert not [name for name in bucket.listing(backup)[1] if name.endswith(".tmp")]
+
+
+def test_a_node_that_uploads_for_its_column_gives_up_the_newest_step_meanwhile(
+    nodes: StandaloneNodes, bucket: JobBackups
+) -> None:
+    with slow_uploads(bucket, 3000):
+        job = ScriptedJob(nodes, **{"assume-data-parallelism": 2})
+        job.start()
+        job.save(5, ["same 5", "same 5"])
+        job.write_save(9, ["same 9", "same 9"])
+        wait_in(job.disks[1], lambda found: steps(found) == {5})
+        wait_in(job.disks[0], lambda found: 9 in steps(found))
+        assert job.start() == STEP_9, "the other group still holds it"
+        assert [job.restored(rank) for rank in (0, 1)] == ["same 9", "same 9"]
+    for disk in job.disks:
+        wait_in(disk, lambda found: len(list(found.glob("*.meta"))) == 1)
+
+
 def test_with_data_parallelism_peers_exchange_metas_only(nodes: StandaloneNodes) -> None:
     job = ScriptedJob(nodes, **HOUR, **{"assume-data-parallelism": 2})
     job.start()
@@ -132,7 +168,17 @@ def test_a_forced_restore_wins_over_newer_steps_and_is_consumed_by_the_next_save
     assert job.start() == STEP_5
     assert [job.restored(rank) for rank in (0, 1)] == ["a0", "a1"]
     assert bucket.folder.read("restore.version") is not None
+    for disk in job.disks:
+        wait_in(disk, lambda found: steps(found) == {5})
     job.save(7, ["c0", "c1"])
+    bucket.wait_for(lambda: bucket.folder.read("restore.version") is None)
+
+
+def test_a_forced_restore_that_is_asked_for_after_the_start_is_lost(nodes: StandaloneNodes, bucket: JobBackups) -> None:
+    job = ScriptedJob(nodes, **HOUR)
+    job.start()
+    bucket.folder.write("restore.version", b"2020-01-02_03-04")
+    job.save(5, ["a0", "a1"])
     bucket.wait_for(lambda: bucket.folder.read("restore.version") is None)
 
 
@@ -142,6 +188,7 @@ def test_a_forced_but_invalid_backup_means_a_fresh_start_and_empty_ram(
     job = ScriptedJob(nodes, **HOUR)
     job.start()
     job.save(5, ["a0", "a1"])
+    job.replicated(5)
     bucket.folder.write("restore.version", b"2020-01-02_03-04")
     assert job.start() == FRESH
     wait_in(job.disks[0], lambda found: not list(found.glob("*.data")))
@@ -167,6 +214,22 @@ def test_a_save_of_step_0_is_lost_and_ends_the_replicators(nodes: StandaloneNode
     for disk in job.disks:
         text = text_of(disk / "replicator.failed")
         assert "KeyError: 'replicated-step'" in text
+
+
+def test_a_step_0_in_ram_hides_the_backups(nodes: StandaloneNodes, bucket: JobBackups) -> None:
+    job = ScriptedJob(nodes)
+    job.start()
+    job.save(5, ["a0", "a1"])
+    (backup,) = bucket.wait_for(bucket.backups)
+    bucket.wait_for(lambda: complete(bucket.listing(backup), 2, 2))
+    nodes.wipe_ram("node-0", "node-1")
+    bucket.folder.rename_folder(f"{backup}/", "aside/")
+    job = ScriptedJob(nodes, **HOUR)
+    assert job.start() == FRESH
+    job.save(0, ["b0", "b1"])
+    appear(job.disks[0] / "run-s0-n1-w0.meta")
+    bucket.folder.rename_folder("aside/", f"{backup}/")
+    assert job.start() == FRESH
 
 
 def test_an_empty_config_is_deleted_and_waited_for_again(nodes: StandaloneNodes) -> None:
@@ -254,9 +317,7 @@ def test_a_failed_upload_is_reported_and_leaves_the_backup_incomplete(
 
 
 def test_no_backup_is_asked_for_while_one_is_still_uploading(nodes: StandaloneNodes, bucket: JobBackups) -> None:
-    fault = {"match": r"POST /upload/.*\.data\.tmp", "delay_ms": 1500, "times": None}
-    requests.post(f"{bucket.url}/_sandbox/faults", json=fault, timeout=10)
-    try:
+    with slow_uploads(bucket, 1500):
         job = ScriptedJob(nodes)
         job.start()
         job.save(5, ["a0", "a1"])
@@ -265,8 +326,6 @@ def test_no_backup_is_asked_for_while_one_is_still_uploading(nodes: StandaloneNo
         skipped = "Backup should be requested for step 9, but skipping it because some Nodes"
         wait_in(errors.parent, lambda found: skipped in (found / errors.name).read_text())
         assert {5, 9} <= steps(job.disks[0]), "the step that is being uploaded must stay"
-    finally:
-        requests.delete(f"{bucket.url}/_sandbox/faults", timeout=10)
     (backup,) = bucket.backups()
     bucket.wait_for(lambda: complete(bucket.listing(backup), 2, 2))
 
@@ -290,6 +349,17 @@ def test_nothing_is_left_when_the_nodes_stop(bucket: JobBackups, tmp_path: Path)
         assert all(process.memory_info().rss < 60e6 for process in running)
     psutil.wait_procs(running, timeout=5)
     assert not [process for process in psutil.process_iter(["cmdline"]) if belongs(process, directory)]
+
+
+@contextlib.contextmanager
+def slow_uploads(bucket: JobBackups, milliseconds: int) -> Iterator[None]:
+    """Uploads of backups' data take so long each."""
+    fault = {"match": r"POST /upload/.*\.data\.tmp", "delay_ms": milliseconds, "times": None}
+    requests.post(f"{bucket.url}/_sandbox/faults", json=fault, timeout=10)
+    try:
+        yield
+    finally:
+        requests.delete(f"{bucket.url}/_sandbox/faults", timeout=10)
 
 
 def belongs(process: psutil.Process, directory: Path) -> bool:

@@ -157,20 +157,17 @@ def test_cleaning_keeps_metas_data_and_the_input_files(disk: RamDisk) -> None:
 
 
 def test_garbage_is_all_but_the_kept_steps_and_their_data(disk: RamDisk) -> None:
-    for step, found in ((1, A), (2, B), (3, C), (4, C)):
-        disk.write_meta(Member("run", step, 0, 0, "meta"), found)
+    for step, node, found in ((1, 0, A), (2, 0, B), (3, 0, C), (3, 1, B), (4, 0, A)):
+        disk.write_meta(Member("run", step, node, 0, "meta"), found)
     disk.write_meta(Member("other", 3, 0, 0, "meta"), A)
     for found in (A, B, C):
         (disk.client / names.data_name(found)).mkdir()
-    disk.collect_garbage("run", 3, [2])
-    assert listed(disk) == {
-        "run-s2-n0-w0.meta",
-        "run-s3-n0-w0.meta",
-        "run-s4-n0-w0.meta",
-        f"{B}.data",
-        f"{C}.data",
-    }
-    disk.collect_garbage("run", None)
+    disk.collect_garbage("run", {2, 3})
+    kept = {"run-s2-n0-w0.meta", "run-s3-n0-w0.meta", "run-s3-n1-w0.meta", f"{B}.data", f"{C}.data"}
+    assert listed(disk) == kept, "neither older nor newer steps, nor other jobs"
+    disk.collect_garbage("run", {3}, only_node=0)
+    assert listed(disk) == {"run-s3-n0-w0.meta", f"{C}.data"}
+    disk.collect_garbage("run", ())
     assert listed(disk) == set()
 
 
