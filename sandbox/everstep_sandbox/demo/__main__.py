@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m everstep_sandbox.demo", description=__doc__)
     parser.add_argument("command", choices=("run", "up", "down"))
     command = parser.parse_args().command
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_as_by_ctrl_c)
     try:
         return {"run": _run, "up": _up, "down": _down}[command]()
