@@ -201,6 +201,17 @@ def test_what_cannot_run_is_not_created_and_fails_for_good(
     assert world.jobset() is None
 
 
+def test_a_cluster_that_refuses_jobsets_is_told_before_anything_is_made(
+    operator: LaunchTrainingOperator, world: Any, bare_kubernetes: Any
+) -> None:
+    bare_kubernetes.fault(match="POST .*/jobsets", status=403, times=1)
+    with pytest.raises(AirflowFailException, match=r"a new JobSet: can't be looked at.*grant it to the launcher"):
+        operator.execute(context())
+    folder = RunFolder(world.bucket.name, world.spec.name)
+    assert (world.jobset(), world.bucket.read(folder.run_record)) == (None, None)
+    assert json.loads(world.bucket.read(folder.lease).body)["holder"] is None
+
+
 def test_bad_overrides_fail_for_good_with_all_findings(operator: LaunchTrainingOperator, world: Any) -> None:
     operator.overrides = '{"final_step": 0, "trainer.imge": "x"}'
     with pytest.raises(AirflowFailException, match=r"(?s)2 errors.*did you mean 'image'"):

@@ -215,6 +215,16 @@ def test_a_cluster_that_refuses_gives_one_finding_and_the_bucket_is_still_looked
     ]
 
 
+def test_a_jobset_that_the_cluster_would_not_take_is_found_with_its_own_sentence(
+    subject: Subject, bare_kubernetes: Any
+) -> None:
+    bare_kubernetes.fault(match="POST .*/jobsets.*dryRun=All", status=422, times=1)
+    (finding,) = amiss(subject)
+    assert (finding.severity, finding.object) == (Severity.ERROR, f"JobSet default/{subject.spec.name}")
+    assert finding.found.startswith("would not be taken: POST ")
+    assert subject.cluster.find(JOBSETS, subject.spec.name, "default") is None
+
+
 def test_a_missing_class_is_a_note_at_preflight_and_an_error_at_launch(
     subject: Subject, run_data: dict[str, Any], cluster_data: dict[str, Any]
 ) -> None:

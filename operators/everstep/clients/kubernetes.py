@@ -58,12 +58,17 @@ class KubernetesClient:
         """Return all objects that selectors choose, in a namespace or in all of them."""
         return list(self._pages(resource.path(namespace), list_query(labels, fields)))
 
-    def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
+    def create(
+        self, resource: Resource, body: Object, namespace: str | None = None, *, dry_run: bool = False
+    ) -> Object:
         """Create an object. Raises Conflict when it exists.
 
         A try whose answer was lost is repeated, so Conflict can also mean that this very call made the object.
+
+        :param dry_run: only ask whether it would be taken
         """
-        return self._request("POST", resource.path(namespace), body=body)
+        query = [("dryRun", "All")] if dry_run else []
+        return self._request("POST", resource.path(namespace), query=query, body=body)
 
     def patch(self, resource: Resource, name: str, body: Object, namespace: str | None = None) -> Object:
         """Merge `body` into an object."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from everstep.checkpoints.catalogue import BackupState, Shape
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import run_folder
-from everstep.clients.errors import NotFound
+from everstep.clients.errors import Conflict, Invalid, NotFound
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import JOBSETS
 from everstep.clients.run_folder import RunContents
@@ -40,6 +40,25 @@ def jobset(client: KubernetesClient, spec: TrainingSpec, holder: str | None) -> 
         yield decided.finding
     else:
         yield note(f"JobSet {state.namespace}/{state.name}", f"{state.phase}, launch {state.launch}", "", decided.why)
+
+
+def admission(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
+    """Would the cluster take the run's JobSet: its rules, its webhooks, its quota? Asked by a dry run.
+
+    Raises Forbidden when the identity may not create JobSets.
+    """
+    namespace = spec.cluster_spec.namespace
+    try:
+        client.create(JOBSETS, manifest.build(spec, launch=1, holder="preflight"), namespace, dry_run=True)
+    except Conflict:
+        return
+    except (Invalid, NotFound) as failure:
+        yield error(
+            f"JobSet {namespace}/{spec.name}",
+            f"would not be taken: {failure.message}",
+            "a JobSet that the cluster takes",
+            "do what the cluster's own sentence says",
+        )
 
 
 def lease(bucket: BucketClient, client: KubernetesClient, spec: TrainingSpec, holder: str | None) -> Iterator[Finding]:

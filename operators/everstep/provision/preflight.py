@@ -54,13 +54,15 @@ CLUSTER = (
     Named("nodes", lambda subject: checks_of_cluster.nodes(subject.cluster, subject.spec), needed=False),
     Named("victims", lambda subject: checks_of_cluster.victims(subject.cluster, subject.spec), needed=False),
     Named("the run's JobSet", lambda subject: checks_of_run.jobset(subject.cluster, subject.spec, subject.holder)),
+    Named("a new JobSet", lambda subject: checks_of_run.admission(subject.cluster, subject.spec), needed=False),
 )
+BUCKET = Named("the bucket", lambda subject: checks_of_run.bucket(subject.bucket))
 ESSENTIAL = (
     Named("priority classes", lambda subject: checks_of_cluster.priority(subject.cluster, subject.spec, to_be=True)),
     Named("service account", lambda subject: checks_of_cluster.service_account(subject.cluster, subject.spec), False),
-    Named("the bucket", lambda subject: checks_of_run.bucket(subject.bucket)),
+    Named("a new JobSet", lambda subject: checks_of_run.admission(subject.cluster, subject.spec)),
+    BUCKET,
 )
-BUCKET = Named("the bucket", lambda subject: checks_of_run.bucket(subject.bucket))
 FOLDER = (
     Named(
         "the lease",

@@ -16,6 +16,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from everstep.clients.access import ClusterAccess, StorageAccess
 from everstep.clients.errors import RemoteError
 from everstep.clients.resources import JOBSETS
+from everstep.watch import run_state
 from everstep.watch.follower import Follower, WaitEnd
 from everstep.watch.run_state import STOPPED
 
@@ -104,7 +105,8 @@ class TrainingTrigger(BaseTrigger):
             return
         async with ClusterAccess(**self.cluster).open_async() as client:
             found = await client.find(JOBSETS, self.run_name, self.namespace)
-            if found is None or found["metadata"]["uid"] != self.uid:
+            state = None if found is None else run_state.of_jobset(found)
+            if state is None or state.uid != self.uid or state.is_terminal:
                 return
             if self.on_kill_policy == "delete":
                 await client.delete(JOBSETS, self.run_name, self.namespace, uid=self.uid)
