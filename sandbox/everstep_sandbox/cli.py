@@ -34,6 +34,7 @@ def _add_up(verbs: SubParsers) -> None:
     up.add_argument("--hosts", type=int, default=2, help="hosts of each slice (default: 2)")
     up.add_argument("--speed", type=float, default=10.0, help="divides the real system's long timers (default: 10)")
     up.add_argument("--bucket", default="everstep-demo", help="bucket of the checkpoints (default: everstep-demo)")
+    up.add_argument("--storage-port", type=int, default=0, help="port of Cloud Storage (default: the last one, or any)")
     up.add_argument("--foreground", action="store_true", help="stay, and take the sandbox down on Ctrl-C")
 
 
@@ -111,7 +112,14 @@ def _up(arguments: argparse.Namespace) -> int:
     from everstep_sandbox.stack import commands
     from everstep_sandbox.stack.supervisor import Settings
 
-    settings = Settings(_directory(arguments), arguments.slices, arguments.hosts, arguments.speed, arguments.bucket)
+    settings = Settings(
+        _directory(arguments),
+        arguments.slices,
+        arguments.hosts,
+        arguments.speed,
+        arguments.bucket,
+        arguments.storage_port,
+    )
     commands.up(settings, _print, foreground=arguments.foreground)
     return 0
 

@@ -132,6 +132,8 @@ def _daemonise(settings: Settings, print_line: Print) -> None:
                 f"{settings.speed:g}",
                 "--bucket",
                 settings.bucket,
+                "--storage-port",
+                str(settings.storage_port),
                 "--report",
                 str(writing),
             ],

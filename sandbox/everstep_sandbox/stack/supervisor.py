@@ -42,6 +42,8 @@ class Settings:
     hosts: int
     speed: float
     bucket: str
+    storage_port: int = 0
+    """0 takes the port that the storage had last, or any."""
 
 
 class Supervisor:
@@ -67,7 +69,7 @@ class Supervisor:
             "--directory",
             str(directory / "storage"),
             "--port",
-            "0",
+            str(self._settings.storage_port),
             "--port-file",
             str(storage_port),
         )
@@ -220,6 +222,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, required=True)
     parser.add_argument("--speed", type=float, required=True)
     parser.add_argument("--bucket", required=True)
+    parser.add_argument("--storage-port", type=int, default=0)
     parser.add_argument("--report", type=int, required=True, help="file descriptor for lines about the start")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -231,7 +234,14 @@ def main() -> int:
         with contextlib.suppress(BrokenPipeError):
             pipe.write(line + "\n")
 
-    settings = Settings(arguments.directory, arguments.slices, arguments.hosts, arguments.speed, arguments.bucket)
+    settings = Settings(
+        arguments.directory,
+        arguments.slices,
+        arguments.hosts,
+        arguments.speed,
+        arguments.bucket,
+        arguments.storage_port,
+    )
     return supervise(settings, report, finished=pipe.close)
 
 
