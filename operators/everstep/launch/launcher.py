@@ -17,7 +17,6 @@ from everstep.clients.storage import BucketClient
 from everstep.launch import labels, manifest, run_record
 from everstep.launch.decision import Action, Decision, decide
 from everstep.launch.lease import JobSetReference, LeaseHeldError, LeaseKeeper
-from everstep.provision.checks_of_run import shape
 from everstep.spec.findings import FindingsError
 from everstep.spec.training import TrainingSpec
 from everstep.watch import run_state
@@ -109,7 +108,7 @@ class Launcher:
     def contents(self) -> RunContents:
         """Read what would be restored."""
         folder = RunFolder(self.bucket.name, self.spec.name)
-        return self.bucket.run(run_folder.contents(folder, shape(self.spec), everything=False))
+        return self.bucket.run(run_folder.contents(folder, self.spec.shape, everything=False))
 
     def stop(self, state: RunState, reason: str) -> None:
         """Suspend a JobSet because going on is useless; it stays for a look at it, and the next launch replaces it."""

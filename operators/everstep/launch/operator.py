@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from everstep.clients.access import ClusterAccess, StorageAccess
 from everstep.launch.decision import Action
-from everstep.provision.run_operator import RunOperator
+from everstep.run_operator import RunOperator
 from everstep.spec.findings import Severity, raise_on_errors
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from everstep.clients.run_folder import RunContents
 from everstep.launch.launcher import resume_lines
 from everstep.watch import pending, progress, story, verdict
 from everstep.watch import pods as pod_states
-from everstep.watch.classifier import Cause
+from everstep.watch.classifier import Cause, CauseKind
 from everstep.watch.progress import cause_in
 from everstep.watch.run_state import RunState
 from everstep.watch.verdict import Outcome, Verdict
@@ -93,10 +93,7 @@ def _with_reported_cause(
         return judged
     reported = cause_in(attempts.get((launch, state.restarts), ()))
     cause = judged.cause
-    if reported is None or (
-        cause is not None and cause.exit_code != reported.exit_code and cause.exit_code is not None
-    ):
-        return judged
-    if cause is not None and cause.exit_code is None and cause.kind.value != "unknown":
-        return judged
-    return Verdict(judged.outcome, str(reported), reported)
+    nothing_seen = cause is None or (cause.kind is CauseKind.UNKNOWN and cause.exit_code is None)
+    if reported is not None and (nothing_seen or (cause is not None and cause.exit_code == reported.exit_code)):
+        return Verdict(judged.outcome, str(reported), reported)
+    return judged

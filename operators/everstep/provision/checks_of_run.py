@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from everstep.checkpoints.catalogue import BackupState, Shape
+from everstep.checkpoints.catalogue import BackupState
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import run_folder
 from everstep.clients.errors import Conflict, Invalid, NotFound
@@ -20,11 +20,6 @@ from everstep.spec.training import TrainingSpec
 from everstep.watch import run_state
 
 NO_BUCKET = "no such bucket"
-
-
-def shape(spec: TrainingSpec) -> Shape:
-    """Return the shape by which the replicator of this run would judge a backup."""
-    return Shape(spec.nodes, 1, spec.data_parallelism)
 
 
 def jobset(client: KubernetesClient, spec: TrainingSpec, holder: str | None) -> Iterator[Finding]:
@@ -95,7 +90,7 @@ def bucket(client: BucketClient) -> Iterator[Finding]:
 
 def folder(client: BucketClient, spec: TrainingSpec) -> Iterator[Finding]:
     """What would be restored, what is lost, and is anything in the way?"""
-    contents = client.run(run_folder.contents(RunFolder(client.name, spec.name), shape(spec), everything=False))
+    contents = client.run(run_folder.contents(RunFolder(client.name, spec.name), spec.shape, everything=False))
     where = contents.folder.url()
     if contents.hierarchy_test_left:
         yield warning(

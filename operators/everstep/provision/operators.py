@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everstep.provision.run_operator import RunOperator
+from everstep.run_operator import RunOperator
 from everstep.spec.findings import raise_on_errors
 
 if TYPE_CHECKING:

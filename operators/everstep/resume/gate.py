@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from everstep.provision.run_operator import RunOperator
+from everstep.run_operator import RunOperator
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -29,13 +29,12 @@ class FinalStepGateOperator(RunOperator):
         """Look into the run's folder."""
         from everstep.checkpoints.layout import RunFolder
         from everstep.clients import run_folder
-        from everstep.provision.checks_of_run import shape
 
         spec = self.spec()
         self.show_links(context, spec)
         bucket = self.bucket_client(spec)
         contents = self.told(
-            lambda: bucket.run(run_folder.contents(RunFolder(spec.bucket, spec.name), shape(spec), everything=False))
+            lambda: bucket.run(run_folder.contents(RunFolder(spec.bucket, spec.name), spec.shape, everything=False))
         )
         good = contents.last_known_good
         wanted = spec.final_step or 1

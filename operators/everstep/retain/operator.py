@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from everstep.provision.run_operator import RunOperator
+from everstep.run_operator import RunOperator
 from everstep.spec.training import RetentionSpec
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
+from everstep.checkpoints.catalogue import Shape
 from everstep.spec import files
 from everstep.spec.checks import check_together
 from everstep.spec.cluster import CheckpointConfigurationSpec, ClusterSpec, PoolSpec
@@ -260,6 +261,11 @@ class TrainingSpec(Strict):
     def data_parallelism(self) -> int:
         """Return how many groups of nodes hold equal state."""
         return self.checkpoints.data_parallelism or self.slices.count
+
+    @property
+    def shape(self) -> Shape:
+        """Return the shape by which the replicator of this run judges a backup."""
+        return Shape(self.nodes, 1, self.data_parallelism)
 
     @property
     def bytes_per_node(self) -> int | None:

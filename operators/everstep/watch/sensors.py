@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from everstep.clients.access import ClusterAccess, StorageAccess
-from everstep.provision.run_operator import RunOperator
+from everstep.run_operator import RunOperator
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
