@@ -40,7 +40,7 @@ def joined(end: Ending) -> Joining:
     """A process that is in training."""
     process = Joining()
     process._ending = end
-    process._link = object()  # type: ignore[assignment]
+    process._joined = True
     return process
 
 
@@ -91,8 +91,10 @@ def test_a_lost_peer_explains_errors_of_the_runtime_only(
 
 
 def test_an_error_before_training_is_not_the_users(end: Ending) -> None:
+    """Nor is it once the peers are connected: rank 0 still looks into the bucket then."""
     process = Joining()
     process._ending = end
+    process._link = object()  # type: ignore[assignment]
     assert process._judge(OSError("bucket"))[0] == 1
 
 

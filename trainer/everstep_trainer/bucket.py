@@ -6,6 +6,7 @@ time and the training code may never need it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,17 @@ class Bucket:
         except PreconditionFailed as error:
             raise GenerationConflict(f"gs://{self.name}/{path} has changed since it was read") from error
         return int(blob.generation)
+
+    def delete(self, path: str) -> None:
+        """Delete an object; one that is gone already is fine."""
+        from google.api_core.exceptions import NotFound
+
+        with contextlib.suppress(NotFound):
+            self._blob(path).delete(timeout=REQUEST_SECONDS)
+
+    def names_below(self, prefix: str) -> list[str]:
+        """Paths of all objects below a prefix, however deep."""
+        return [blob.name for blob in self._bucket().list_blobs(prefix=prefix, timeout=REQUEST_SECONDS)]
 
     def exists(self, path: str) -> bool:
         return bool(self._blob(path).exists(timeout=REQUEST_SECONDS))

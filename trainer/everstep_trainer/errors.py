@@ -5,6 +5,7 @@ TrainerError
 ├── StartRefused         starting would lose progress, or restore what must not be restored
 ├── NoRestorePoint       progress was made and nothing of it can be restored
 ├── HandshakeFailed      the replicator reported a fatal error, or nobody answered in time
+├── StorageFailed        the bucket did not answer, or the RAM disk is full: a restart may mend it
 └── PeerLost             another process of the attempt is gone
 """
 
@@ -43,6 +44,10 @@ class NoRestorePoint(TrainerError):
 
 class HandshakeFailed(TrainerError):
     """The replicator failed or did not answer before the deadline."""
+
+
+class StorageFailed(TrainerError):
+    """What checkpoints are kept on failed, and not because of the training code."""
 
 
 class PeerLost(TrainerError):

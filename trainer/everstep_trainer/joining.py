@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from everstep.checkpoints.completeness import Shape
-from everstep_trainer import distributed, errors, guard, history, save_requests, signals
+from everstep_trainer import distributed, errors, guard, history, save_requests, signals, storage_failures
 from everstep_trainer.agreement import Participant
 from everstep_trainer.bucket import Bucket
 from everstep_trainer.ending import Ending
@@ -56,13 +56,16 @@ class Joining:
         self._ending: Ending | None = None
         self._hub: Hub | None = None
         self._link: Link | None = None
+        self._joined = False
 
     def __enter__(self) -> Run:
         _log_to_stderr()
         try:
-            return self._join(Settings.from_environment(os.environ))
+            run = self._join(Settings.from_environment(os.environ))
         except BaseException as error:
             self._fail(error)
+        self._joined = True
+        return run
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -169,18 +172,20 @@ class Joining:
 
     def _judge(self, error: BaseException | None) -> tuple[int, str]:
         reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, errors.StorageFailed) and _may_come_from_a_peer(error) and self._is_peer_lost():
+            return ExitCode.PEER_LOST, reason
         if isinstance(error, errors.TrainerError):
             return error.exit_code, str(error)
         if isinstance(error, KeyboardInterrupt):
             return ExitCode.STOPPED_ON_REQUEST, "interrupted"
         if isinstance(error, SystemExit):
             return ExitCode.USER_EXCEPTION, f"sys.exit({error.code})"
-        if _may_come_from_a_peer(error):
-            lost = self._ending is not None and self._ending.lost_within(CAUSE_SECONDS)
-            if lost or _UNREACHABLE.search(reason):
-                return ExitCode.PEER_LOST, reason
-        in_training = self._link is not None
-        return (ExitCode.USER_EXCEPTION if in_training else UNCLASSIFIED), reason
+        if _may_come_from_a_peer(error) and (self._is_peer_lost() or _UNREACHABLE.search(reason)):
+            return ExitCode.PEER_LOST, reason
+        return (ExitCode.USER_EXCEPTION if self._joined else UNCLASSIFIED), reason
+
+    def _is_peer_lost(self) -> bool:
+        return self._ending is not None and self._ending.lost_within(CAUSE_SECONDS)
 
 
 class _Background:
@@ -278,13 +283,10 @@ def _agree_on_start(
 def _may_come_from_a_peer(error: BaseException | None) -> bool:
     """Whether the error, or one that it came from, is of the runtime. JAX raises those of its collectives as ValueError
     too, so their text, which starts with a status, is looked at as well."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if type(error).__name__ == "JaxRuntimeError" or _STATUS.match(str(error)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(
+        type(cause).__name__ == "JaxRuntimeError" or _STATUS.match(str(cause)) is not None
+        for cause in storage_failures.causes(error)
+    )
 
 
 def _log_to_stderr() -> None:

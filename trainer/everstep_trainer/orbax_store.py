@@ -86,15 +86,13 @@ class LocalStore:
 class DurableStore:
     """Saves to and restores from ``checkpoints/<step>`` of the run's folder. All hosts call each method alike."""
 
-    def save(self, url: str, state: Any, *, replace_unfinished: bool) -> None:
-        """Save; when this returns the checkpoint is complete in the bucket.
-
-        :param replace_unfinished: what is there is known to lack its commit marker and may be written over
-        """
+    def save(self, url: str, state: Any) -> None:
+        """Save; when this returns the checkpoint is complete in the bucket. No object may be there yet."""
         import orbax.checkpoint as ocp
 
         with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(url, state, force=replace_unfinished)
+            # Forced, since buckets with folders may still show an empty one of a save that was not finished.
+            checkpointer.save(url, state, force=True)
 
     def restore(self, url: str, like: Any) -> Any:
         import orbax.checkpoint as ocp

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from everstep_trainer import checkpoint_directory, orbax_store, replication
+from everstep_trainer import checkpoint_directory, orbax_store, replication, storage_failures
 from everstep_trainer.agreement import Participant
 from everstep_trainer.bucket import Bucket
 from everstep_trainer.distributed import Coordination
@@ -100,7 +100,8 @@ class Run:
             state = self._local.restore(attempt.point.marker, start.step, like)
         elif start.source == "durable" and start.step is not None:
             tier = "durable"
-            state = self._durable.restore(self._durable_url(start.step), like)
+            with storage_failures.named(f"restoring {self._durable_url(start.step)}"):
+                state = self._durable.restore(self._durable_url(start.step), like)
         self._restored = True
         self._reports.phase_took("restore", time.monotonic() - began)
         self._reports.update(
@@ -152,7 +153,8 @@ class Run:
             step, lambda waiting: logger.info("step %d: waiting for all hosts to agree on save %s", step, waiting)
         )
         if step % self._settings.local_every_steps == 0:
-            self._local.save(step, state)
+            with storage_failures.named(f"the save of step {step} to {self._settings.directory}"):
+                self._local.save(step, state)
             self._reports.update(last_local_save=step, replicator_failed=self._replicator_failure())
         if requests or (step == self._last and self._settings.durable_at_end):
             self._save_durably(step, state)
@@ -200,20 +202,35 @@ class Run:
 
     def _save_durably(self, step: int, state: Any) -> None:
         """Save to ``checkpoints/<step>`` unless a complete save is there: that one is never written over."""
-        folder, bucket = self._settings.folder, self._attempt.bucket
         self._durable_saves += 1
-        found = self._attempt.coordination.broadcast(
-            f"durable/{self._durable_saves}",
-            lambda: {"complete": bucket.exists(folder.durable_marker(step))},
-            seconds=AGREEMENT_SECONDS,
-        )
         began = time.monotonic()
-        if not found["complete"]:
-            self._reports.update(urgent=True, phase="saving")
-            self._durable.save(self._durable_url(step), state, replace_unfinished=True)
-            logger.info("saved step %d durably in %.2f s", step, time.monotonic() - began)
+        with storage_failures.named(f"the durable save of step {step}"):
+            found = self._attempt.coordination.broadcast(
+                f"durable/{self._durable_saves}",
+                lambda: {"complete": self._is_complete_or_cleared(step)},
+                seconds=AGREEMENT_SECONDS,
+            )
+            if not found["complete"]:
+                self._reports.update(urgent=True, phase="saving")
+                self._durable.save(self._durable_url(step), state)
+                logger.info("saved step %d durably in %.2f s", step, time.monotonic() - began)
         self._durable_since = time.monotonic()
         self._reports.update(urgent=True, phase="training", last_durable_save=step)
+
+    def _is_complete_or_cleared(self, step: int) -> bool:
+        """Whether a complete save is there. What an attempt left that died while saving is deleted first.
+
+        Not left to Orbax, which needs credentials for another API to remove anything from a bucket with folders.
+        """
+        folder, bucket = self._settings.folder, self._attempt.bucket
+        found = bucket.names_below(folder.durable_step(step))
+        if folder.durable_marker(step) in found:
+            return True
+        if found:
+            logger.warning("%s was not finished; replacing it", self._durable_url(step))
+        for name in found:
+            bucket.delete(name)
+        return False
 
     def _ask_by_the_hour(self) -> None:
         hours = self._settings.durable_every_hours
