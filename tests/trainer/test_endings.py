@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 import pytest
 
-from everstep_trainer import ending, errors, joining
+from everstep_trainer import ending, errors, judging
 from everstep_trainer.bucket import Bucket
 from everstep_trainer.ending import Ending
 from everstep_trainer.exit_codes import ExitCode, name_of
-from everstep_trainer.joining import Joining
+from everstep_trainer.judging import judge
 from everstep_trainer.reports import Reports
 from everstep_trainer.settings import Settings
 
@@ -36,14 +36,6 @@ def end(settings_with: Callable[..., Settings], exits: Queue[int]) -> Ending:
     return Ending(Reports(Bucket("bucket"), settings_with()), note)
 
 
-def joined(end: Ending) -> Joining:
-    """A process that is in training."""
-    process = Joining()
-    process._ending = end
-    process._joined = True
-    return process
-
-
 def caused_by(outer: Exception, inner: Exception) -> Exception:
     outer.__cause__ = inner
     return outer
@@ -56,6 +48,7 @@ def caused_by(outer: Exception, inner: Exception) -> Exception:
         (errors.StartRefused("bound"), ExitCode.START_REFUSED),
         (errors.NoRestorePoint("nothing"), ExitCode.NO_RESTORE_POINT),
         (errors.HandshakeFailed("failed"), 1),
+        (caused_by(errors.StorageFailed("the save failed"), ValueError("UNAVAILABLE: gs://bucket")), 1),
         (errors.PeerLost("gone"), ExitCode.PEER_LOST),
         (ValueError("bad batch"), ExitCode.USER_EXCEPTION),
         (SystemExit(3), ExitCode.USER_EXCEPTION),
@@ -69,8 +62,8 @@ def caused_by(outer: Exception, inner: Exception) -> Exception:
 def test_what_an_error_means_while_all_peers_are_there(
     end: Ending, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-    monkeypatch.setattr(joining, "CAUSE_SECONDS", 0.05)
-    assert joined(end)._judge(error)[0] == code
+    monkeypatch.setattr(judging, "CAUSE_SECONDS", 0.05)
+    assert judge(error, end, joined=True)[0] == code
 
 
 @pytest.mark.parametrize(
@@ -78,6 +71,7 @@ def test_what_an_error_means_while_all_peers_are_there(
     [
         (ValueError("INTERNAL: out of registers"), ExitCode.PEER_LOST),
         (caused_by(OSError("save failed"), ValueError("INTERNAL: barrier")), ExitCode.PEER_LOST),
+        (caused_by(errors.StorageFailed("the save failed"), ValueError("UNAVAILABLE: barrier")), ExitCode.PEER_LOST),
         (ValueError("bad batch"), ExitCode.USER_EXCEPTION),
     ],
 )
@@ -87,15 +81,13 @@ def test_a_lost_peer_explains_errors_of_the_runtime_only(
     monkeypatch.setattr(ending, "PEER_LOST_WAIT_SECONDS", 30.0)
     threading.Timer(0.1, end.peer_lost, ["node rank 3 is gone"]).start()
     time.sleep(0.2 if "bad" in str(error) else 0)
-    assert joined(end)._judge(error)[0] == code
+    assert judge(error, end, joined=True)[0] == code
 
 
 def test_an_error_before_training_is_not_the_users(end: Ending) -> None:
     """Nor is it once the peers are connected: rank 0 still looks into the bucket then."""
-    process = Joining()
-    process._ending = end
-    process._link = object()  # type: ignore[assignment]
-    assert process._judge(OSError("bucket"))[0] == 1
+    assert judge(OSError("bucket"), end, joined=False)[0] == 1
+    assert judge(OSError("bucket"), None, joined=False)[0] == 1
 
 
 def test_a_lost_peer_lets_the_cause_be_recorded_first(

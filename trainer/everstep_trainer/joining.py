@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -16,11 +15,11 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from everstep.checkpoints.completeness import Shape
-from everstep_trainer import distributed, errors, guard, history, save_requests, signals, storage_failures
+from everstep_trainer import distributed, errors, guard, history, judging, save_requests, signals
 from everstep_trainer.agreement import Participant
 from everstep_trainer.bucket import Bucket
 from everstep_trainer.ending import Ending
-from everstep_trainer.exit_codes import UNCLASSIFIED, ExitCode, name_of
+from everstep_trainer.exit_codes import ExitCode, name_of
 from everstep_trainer.guard import Offer, Start
 from everstep_trainer.handshake import Handshake, InitInfo
 from everstep_trainer.peers import Hub, Link
@@ -33,12 +32,8 @@ from everstep_trainer.waiting import Deadline
 
 logger = logging.getLogger(__name__)
 
-CAUSE_SECONDS = 3.0
-"""How long a failed collective waits to learn that a peer is gone, before it counts as the code's own error."""
 HEARD_SECONDS = 5.0
 """How long rank 0 waits for all hosts to hear that the start is refused."""
-_STATUS = re.compile(r"(CANCELLED|UNKNOWN|DEADLINE_EXCEEDED|ABORTED|INTERNAL|UNAVAILABLE|DATA_LOSS|NOT_FOUND)\b: ")
-_UNREACHABLE = re.compile(r"\b(CANCELLED|DEADLINE_EXCEEDED|ABORTED|UNAVAILABLE|DATA_LOSS): |Gloo \w+ failed")
 
 
 def join() -> Joining:
@@ -159,7 +154,7 @@ class Joining:
         """End the process for an error, once it is clear whether it is this process's own."""
         if not isinstance(error, errors.TrainerError):
             traceback.print_exception(error)
-        code, reason = self._judge(error)
+        code, reason = judging.judge(error, self._ending, joined=self._joined)
         if self._ending is None:
             logger.error("ending with %d (%s): %s", code, name_of(code), reason)
             os._exit(code)
@@ -169,23 +164,6 @@ class Joining:
         if self._link is not None:
             self._link.ending(f"{reason} (exit code {code})")
         self._ending.leave(code, reason)
-
-    def _judge(self, error: BaseException | None) -> tuple[int, str]:
-        reason = f"{type(error).__name__}: {error}"
-        if isinstance(error, errors.StorageFailed) and _may_come_from_a_peer(error) and self._is_peer_lost():
-            return ExitCode.PEER_LOST, reason
-        if isinstance(error, errors.TrainerError):
-            return error.exit_code, str(error)
-        if isinstance(error, KeyboardInterrupt):
-            return ExitCode.STOPPED_ON_REQUEST, "interrupted"
-        if isinstance(error, SystemExit):
-            return ExitCode.USER_EXCEPTION, f"sys.exit({error.code})"
-        if _may_come_from_a_peer(error) and (self._is_peer_lost() or _UNREACHABLE.search(reason)):
-            return ExitCode.PEER_LOST, reason
-        return (ExitCode.USER_EXCEPTION if self._joined else UNCLASSIFIED), reason
-
-    def _is_peer_lost(self) -> bool:
-        return self._ending is not None and self._ending.lost_within(CAUSE_SECONDS)
 
 
 class _Background:
@@ -278,15 +256,6 @@ def _agree_on_start(
         coordination.gather("heard", {}, seconds=HEARD_SECONDS)
         raise getattr(errors, decision["error"])(decision["text"])
     return Start(decision["source"], decision["step"], decision["reason"])
-
-
-def _may_come_from_a_peer(error: BaseException | None) -> bool:
-    """Whether the error, or one that it came from, is of the runtime. JAX raises those of its collectives as ValueError
-    too, so their text, which starts with a status, is looked at as well."""
-    return any(
-        type(cause).__name__ == "JaxRuntimeError" or _STATUS.match(str(cause)) is not None
-        for cause in storage_failures.causes(error)
-    )
 
 
 def _log_to_stderr() -> None:
