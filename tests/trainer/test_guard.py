@@ -113,6 +113,7 @@ def test_an_unreadable_record_is_refused(content: bytes) -> None:
     ("changes", "told"),
     [
         ({"launch": 3}, "a newer JobSet"),
+        ({"launch": 1}, "out of date"),
         ({"launch": 2, "nodes": 6}, "nodes 6"),
         ({"launch": 2, "data_parallelism": 1}, "1"),
     ],

@@ -42,6 +42,12 @@ def data_names(directory: Path) -> frozenset[str]:
     return frozenset(entry.name for entry in entries(directory) if names.is_data_name(entry.name))
 
 
+def untaken_saves(directory: Path) -> list[int]:
+    """Steps whose saves are still where they were written. A replicator that works renames them within moments."""
+    steps = [names.parse_step(entry.name) for entry in entries(directory) if entry.kind == "directory"]
+    return sorted(step for step in steps if step is not None)
+
+
 def identity(path: Path) -> FileIdentity | None:
     """Which writing of the file is there; None if there is none."""
     try:

@@ -155,7 +155,7 @@ class Run:
         if step % self._settings.local_every_steps == 0:
             with storage_failures.named(f"the save of step {step} to {self._settings.directory}"):
                 self._local.save(step, state)
-            self._reports.update(last_local_save=step, replicator_failed=self._replicator_failure())
+            self._reports.update(last_local_save=step, replicator_failed=self._replicator_failure(step))
         if requests or (step == self._last and self._settings.durable_at_end):
             self._save_durably(step, state)
         asked_from_outside = [request for request in requests if not request.startswith(_HOURLY)]
@@ -238,12 +238,16 @@ class Run:
             self._durable_since = time.monotonic()
             self._attempt.link.request(_HOURLY + now_text())
 
-    def _replicator_failure(self) -> str | None:
-        path = self._settings.directory / checkpoint_directory.FAILED
-        text = checkpoint_directory.read_text(path)
+    def _replicator_failure(self, saved: int) -> str | None:
+        """Why local saves are not kept any more; None if all is well. One that was killed leaves no word of its own."""
+        directory = self._settings.directory
+        text = (checkpoint_directory.read_text(directory / checkpoint_directory.FAILED) or "").strip()
+        waiting = [step for step in checkpoint_directory.untaken_saves(directory) if step < saved]
+        if not text and waiting:
+            text = f"the save of step {waiting[0]} still lies in {directory}: no replicator takes saves on this node"
         if text:
-            logger.error("the replicator failed, local saves are not kept any more: %s", text.strip())
-        return text.strip() if text else None
+            logger.error("local saves are not kept any more until the next restart: %s", text)
+        return text or None
 
     def _durable_url(self, step: int) -> str:
         folder = self._settings.folder

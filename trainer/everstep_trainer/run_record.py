@@ -54,13 +54,16 @@ class RunRecord:
         """
         if not self.known:
             return
+        of_launches = f"{where} is of launch {self.launch}, this pod is of launch {settings.launch}"
         if self.launch > settings.launch:
+            raise StartRefused(f"{of_launches}: a newer JobSet has taken the run over; delete this one")
+        if self.launch < settings.launch:
             raise StartRefused(
-                f"{where} is of launch {self.launch}, this pod is of launch {settings.launch}: a newer JobSet has "
-                "taken the run over; delete this one"
+                f"{of_launches}: the launcher writes it before it makes a JobSet, so its bound and lineage may be out of "
+                "date; launch the run again"
             )
         found = (settings.nodes, settings.data_parallelism)
-        if self.launch == settings.launch and found != (self.nodes, self.data_parallelism):
+        if found != (self.nodes, self.data_parallelism):
             raise StartRefused(
                 f"{where} says nodes {self.nodes} and data parallelism {self.data_parallelism}, the pod's "
                 f"environment says {found[0]} and {found[1]}: the replicator would restore nothing; launch it again"
