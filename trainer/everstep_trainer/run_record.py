@@ -59,8 +59,8 @@ class RunRecord:
             raise StartRefused(f"{of_launches}: a newer JobSet has taken the run over; delete this one")
         if self.launch < settings.launch:
             raise StartRefused(
-                f"{of_launches}: the launcher writes it before it makes a JobSet, so its bound and lineage may be out of "
-                "date; launch the run again"
+                f"{of_launches}: the launcher writes it before it makes a JobSet, so its bound and lineage may be "
+                "out of date; launch the run again"
             )
         found = (settings.nodes, settings.data_parallelism)
         if found != (self.nodes, self.data_parallelism):
