@@ -8,7 +8,7 @@ import pytest
 
 from everstep.checkpoints import names
 from everstep.checkpoints.catalogue import Shape
-from everstep_trainer import guard, history
+from everstep_trainer import durable_saves, guard, history
 from everstep_trainer.bucket import Bucket, GenerationConflict
 from everstep_trainer.guard import Offer
 from everstep_trainer.reports import Reports
@@ -136,3 +136,18 @@ def test_the_guard_sees_what_the_bucket_holds(bucket: Bucket, attempt: Callable[
     assert look(Offer(70)).durable_step is None
     assert look(Offer(None), bound_step=69).durable_step == 20
     assert look(Offer(None), quarantined=("checkpoints/70",)).durable_step == 20
+
+
+def test_an_unfinished_durable_save_is_cleared_and_a_complete_one_never_touched(
+    bucket: Bucket, attempt: Callable[[int, int], Settings]
+) -> None:
+    folder = attempt(1, 0).folder
+    for step in (7, 70):
+        bucket.write(folder.durable_step(step) + "d/part", b"{}")
+    bucket.write(folder.durable_marker(70), b"{}")
+    assert not durable_saves.is_complete_or_cleared(bucket, folder, 7)
+    assert bucket.names_below(folder.durable_step(7)) == []
+    for _ in range(2):
+        assert durable_saves.is_complete_or_cleared(bucket, folder, 70)
+    assert len(bucket.names_below(folder.durable_step(70))) == 2
+    assert not durable_saves.is_complete_or_cleared(bucket, folder, 8), "nothing is there"

@@ -9,6 +9,7 @@ from typing import Any
 from everstep.checkpoints import catalogue, last_known_good, names
 from everstep.checkpoints.catalogue import BackupListing, Shape
 from everstep.checkpoints.layout import DURABLE, RunFolder
+from everstep_trainer import durable_saves
 from everstep_trainer.bucket import Bucket
 from everstep_trainer.guard import History, Offer
 from everstep_trainer.run_record import RunRecord
@@ -30,7 +31,7 @@ def read_history(
     """
     above = offer.step or 0
     top = bucket.list_level(folder.prefix)
-    durable = newest_durable(bucket, folder, record, above=above) if DURABLE in top.folders else None
+    durable = durable_saves.newest(bucket, folder, record, above=above) if DURABLE in top.folders else None
     if offer.step is not None:
         return History(durable_step=durable)
     dated = [name for name in top.folders if names.looks_like_backup(name)]
@@ -44,21 +45,6 @@ def read_history(
     )
     traces = [backup.name for backup in found.backups if backup.state is not catalogue.BackupState.FOREIGN]
     return History(known_good, durable, tuple(traces), status)
-
-
-def newest_durable(bucket: Bucket, folder: RunFolder, record: RunRecord, *, above: int = 0) -> int | None:
-    """The highest complete durable save above a step, within bound and quarantine."""
-    steps = [step for name in bucket.list_level(folder.durable_prefix).folders if (step := names.parse_step(name))]
-    for step in sorted(steps, reverse=True):
-        if step <= above:
-            return None
-        if record.bound_step is not None and step > record.bound_step:
-            continue
-        if last_known_good.durable_name(step) in record.quarantined:
-            continue
-        if bucket.exists(folder.durable_marker(step)):
-            return step
-    return None
 
 
 def read_backup(bucket: Bucket, folder: RunFolder, name: str) -> BackupListing:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from everstep_trainer import checkpoint_directory, orbax_store, replication, storage_failures
+from everstep_trainer import checkpoint_directory, durable_saves, orbax_store, replication, storage_failures
 from everstep_trainer.agreement import Participant
 from everstep_trainer.bucket import Bucket
 from everstep_trainer.distributed import Coordination
@@ -202,12 +202,13 @@ class Run:
 
     def _save_durably(self, step: int, state: Any) -> None:
         """Save to ``checkpoints/<step>`` unless a complete save is there: that one is never written over."""
+        folder, bucket = self._settings.folder, self._attempt.bucket
         self._durable_saves += 1
         began = time.monotonic()
         with storage_failures.named(f"the durable save of step {step}"):
             found = self._attempt.coordination.broadcast(
                 f"durable/{self._durable_saves}",
-                lambda: {"complete": self._is_complete_or_cleared(step)},
+                lambda: {"complete": durable_saves.is_complete_or_cleared(bucket, folder, step)},
                 seconds=AGREEMENT_SECONDS,
             )
             if not found["complete"]:
@@ -216,21 +217,6 @@ class Run:
                 logger.info("saved step %d durably in %.2f s", step, time.monotonic() - began)
         self._durable_since = time.monotonic()
         self._reports.update(urgent=True, phase="training", last_durable_save=step)
-
-    def _is_complete_or_cleared(self, step: int) -> bool:
-        """Whether a complete save is there. What an attempt left that died while saving is deleted first.
-
-        Not left to Orbax, which needs credentials for another API to remove anything from a bucket with folders.
-        """
-        folder, bucket = self._settings.folder, self._attempt.bucket
-        found = bucket.names_below(folder.durable_step(step))
-        if folder.durable_marker(step) in found:
-            return True
-        if found:
-            logger.warning("%s was not finished; replacing it", self._durable_url(step))
-        for name in found:
-            bucket.delete(name)
-        return False
 
     def _ask_by_the_hour(self) -> None:
         hours = self._settings.durable_every_hours

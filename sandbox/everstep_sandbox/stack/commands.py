@@ -107,7 +107,7 @@ def fault(directory: Path, kind: str, arguments: Object) -> Object:
     try:
         return furnish.request("POST", f"{known.kubelet}/faults/{kind}", arguments)
     except furnish.RequestError as error:
-        raise SandboxError(f"Fault {kind}: {error}") from error
+        raise SandboxError(f"Fault {kind}: {error.said}") from error
     except OSError as error:
         raise SandboxError(f"Fault {kind}: the kubelet at {known.kubelet} does not answer: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import urllib.error
@@ -25,11 +26,19 @@ _POLL_SECONDS = 0.05
 
 
 class RequestError(Exception):
-    """A server answered with an error; `code` is the HTTP status."""
+    """A server answered with an error; `code` is the HTTP status, `said` what the server said of it."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"HTTP {code}: {text}")
         self.code = code
+        self.said = _said(text)
+
+
+def _said(text: str) -> str:
+    """The sentence in ``{"error": "…"}``; any other text as it is."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(text)["error"])
+    return text
 
 
 def request(method: str, url: str, body: Object | None = None, token: str | None = None) -> Object:
