@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +14,17 @@ from typing import Any
 import pytest
 
 from everstep.checkpoints.catalogue import Shape
+from everstep.clients.access import ClusterAccess
+from everstep.clients.resources import JOBSETS
 from everstep_sandbox.airflow_stack import FINISHED
 from everstep_sandbox.demo.progress import Progress
 from everstep_sandbox.demo.run_view import RunView
 from everstep_sandbox.demo.stack import DemoStack
 
-# A worker that was killed is noticed after seconds instead of five minutes.
+# A worker that was killed is noticed after half a minute instead of five; less would take a slow machine's workers for
+# dead while they import.
 QUICK_DETECTION = {
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
@@ -103,8 +107,8 @@ class Run:
         return [(write["verb"], write["uid"]) for write in own]
 
     def wait_until_trained(self) -> None:
-        """Wait until `launch` waits in the triggerer, and the run has made steps."""
-        self.wait_for(lambda: self.tasks.get("launch") == "deferred" and self.step > 0, 150)
+        """Wait until a triggerer waits for the run, and the run has made steps."""
+        self.wait_for(lambda: self.tasks.get("launch") == "deferred" and self.step > 0 and bool(self.waits()), 180)
 
     def mark_launch_failed(self) -> None:
         path = f"/api/v2/dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/launch"
@@ -131,10 +135,26 @@ class Run:
     def log(self, task: str, attempt: int = 1) -> str:
         return self.stack.airflow.task_log(self.dag_id, self.run_id, task, attempt=attempt)
 
-    def waits_seen(self) -> int:
-        """How many triggerers have taken the wait up and seen the run train, by the logs that each of them writes."""
-        logs = self.stack.airflow.settings.directory.rglob("attempt=1.log.trigger.*")
-        return sum(f"JobSet default/{self.name}: running" in log.read_text() for log in logs if self.run_id in str(log))
+    def discard(self) -> None:
+        """End a run whose end does not matter, and free its slice."""
+        self.mark_launch_failed()
+        self.end()
+        with ClusterAccess.of_kubeconfig(self.stack.addresses["kubeconfig"]).open() as client:
+            client.delete(JOBSETS, self.name, "default")
+        self.wait_for(lambda: self.uid is None, 60)
+
+    def waits(self) -> set[tuple[int, int]]:
+        """The waits that have seen the run train, as try and triggerer, by the log that each of them writes."""
+        found = set()
+        for log in self.stack.airflow.settings.directory.rglob("attempt=*.log.trigger.*.log"):
+            if self.run_id in str(log) and f"JobSet default/{self.name}: running" in log.read_text():
+                attempt, triggerer = re.findall(r"\d+", log.name)
+                found.add((int(attempt), int(triggerer)))
+        return found
+
+    def triggerers(self) -> int:
+        """How many triggerers, one after the other, have waited for the run."""
+        return len({triggerer for _, triggerer in self.waits()})
 
     def wait_for(self, condition: Callable[[], bool], timeout: float, explain: Callable[[], str] | None = None) -> None:
         deadline = time.monotonic() + timeout
