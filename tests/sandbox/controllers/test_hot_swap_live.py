@@ -208,8 +208,8 @@ def test_daemonset_has_a_pod_on_every_node_it_tolerates(own_cluster: Any) -> Non
     }
 
 
-def test_fault_at_a_machine_that_does_not_exist_says_which_do(own_cluster: Any) -> None:
+def test_fault_at_a_machine_that_does_not_exist_says_which_do(cluster: Any) -> None:
     from everstep_sandbox.stack.furnish import RequestError
 
     with pytest.raises(RequestError, match="There is no machine 'nope'; the machines are gke-sandbox-v6e-0-0, "):
-        own_cluster.fault("node-gone", node="nope")
+        cluster.fault("node-gone", node="nope")
