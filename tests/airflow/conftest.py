@@ -139,6 +139,9 @@ class Run:
         """End a run whose end does not matter, and free its slice."""
         self.mark_launch_failed()
         self.end()
+        self.delete_jobset()
+
+    def delete_jobset(self) -> None:
         with ClusterAccess.of_kubeconfig(self.stack.addresses["kubeconfig"]).open() as client:
             client.delete(JOBSETS, self.name, "default")
         self.wait_for(lambda: self.uid is None, 60)

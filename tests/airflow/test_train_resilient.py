@@ -65,7 +65,7 @@ def test_two_airflows_launch_one_run_and_one_is_refused(stack: DemoStack, new_ru
             assert not live["status"].get("terminalState")
             assert len(run.jobsets_created()) == 1, "one JobSet of the run, by the API's own write log"
         finally:
-            run.discard()
+            run.delete_jobset()
             other.terminate()
             other.wait()
 
