@@ -21,6 +21,11 @@ import pytest
 START_SECONDS = 60.0
 
 
+def pytest_configure() -> None:
+    # Ends as Ctrl-C does, so that fixtures stop what they started; by itself pytest would just die.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @dataclass(frozen=True)
 class Server:
     """A server process: its address, its directory, and faults on request."""
