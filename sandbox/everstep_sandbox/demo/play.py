@@ -21,7 +21,7 @@ DAG_ID = "train_resilient"
 RUN_FILE = REPOSITORY / "dags" / "runs" / "stdlib-lm.yaml"
 FIRST_FAULT_AT = 30
 """Steps after which the first node is lost: late enough that there is a save everywhere to come back to."""
-BACKUP_AFTER_STEPS = 105
+BACKUP_AFTER_STEPS = 140
 """Steps of an attempt after which the replicator makes a backup: more than are left of the run by then."""
 
 
