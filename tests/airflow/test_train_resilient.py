@@ -58,7 +58,8 @@ def test_two_airflows_launch_one_run_and_one_is_refused(stack: DemoStack, new_ru
             run.wait_for(lambda: bool(run.jobsets_created()), 150, lambda: log.read_text()[-2000:])
             run.trigger()
             assert run.end() == "failed", run.explain()
-            assert "lease" in run.log("launch").lower()
+            assert "JobSet default/two-airflows: live" in run.log("launch")
+            assert "launched by" in run.log("launch"), "the refusal names who holds the run"
             live = run.view.jobset()
             assert live is not None
             assert live["metadata"]["uid"] == run.jobsets_created()[0]["uid"]
