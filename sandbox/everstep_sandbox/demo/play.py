@@ -101,9 +101,9 @@ def _backup_interval(pace: Pace) -> float:
     """Minutes between backups, so that one falls into the second attempt and none into the third, shorter one.
 
     The replicator counts from its handshake with the trainer, which lies in the second half of the processes' start;
-    and a step that is saved, beside an Airflow, takes about 1.3 times as long as one that is not.
+    and a step that is saved, beside an Airflow, takes about 1.2 times as long as one that is not.
     """
-    return round((0.45 * pace.start + BACKUP_AFTER_STEPS * 1.3 * pace.step) / 60, 3)
+    return round((0.45 * pace.start + BACKUP_AFTER_STEPS * 1.2 * pace.step) / 60, 3)
 
 
 def _wait_for_end(stack: DemoStack, view: RunView, run_id: str, progress: Progress) -> None:
