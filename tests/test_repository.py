@@ -71,3 +71,15 @@ def test_no_file_speaks_of_one_machine() -> None:
         if path.name != "uv.lock" and (match := pattern.search(path.read_text(errors="ignore")))
     ]
     assert not found
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [path for path in tracked_files() if path.suffix == ".md"]
+    assert pages
+    dead = [
+        f"{page.relative_to(REPOSITORY)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert not dead
