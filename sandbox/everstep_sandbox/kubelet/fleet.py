@@ -171,7 +171,8 @@ class Fleet:
             ]
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), max(min(times) - time.time(), 0.05) if times else None)
+                async with asyncio.timeout(max(min(times) - time.time(), 0.05) if times else None):
+                    await self._changed.wait()
 
     async def _repair(self, machine: Machine) -> None:
         if machine.state == "silent":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import logging
@@ -69,10 +70,10 @@ class Runtime:
                     if self._due:
                         await self._work()
                         continue
-                    try:
-                        await asyncio.wait_for(subscription.wait(), self._seconds_to_timer())
-                    except TimeoutError:
-                        continue
+                    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with a change.
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._seconds_to_timer()):
+                            await subscription.wait()
             except ApiError as error:
                 logger.warning("controllers look at everything again: %s", error)
             finally:
