@@ -1,21 +1,23 @@
 # Two commands for everybody: `make demo` and `make test`. Each sets up what it needs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test unit sandbox airflow lint bench matrix clean
+.PHONY: help demo up down test unit sandbox airflow controlplane conformance lint bench matrix clean
 
 PYTHON ?=
 export PYTHON
+# `sandbox`, or `real` for the control plane that `make controlplane` builds.
+CONTROLPLANE ?= sandbox
 RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
 
-demo: build/.set-up  ## a real training loses a slice and steps forward, on this machine
-	@$(RUN) -m everstep_sandbox.demo run
+demo: build/.set-up $(if $(filter real,$(CONTROLPLANE)),controlplane)  ## a real training loses a slice and steps forward, on this machine
+	@$(RUN) -m everstep_sandbox.demo run --controlplane $(CONTROLPLANE)
 
-up: build/.set-up  ## the demo's stack, left running with Airflow's UI
-	@$(RUN) -m everstep_sandbox.demo up
+up: build/.set-up $(if $(filter real,$(CONTROLPLANE)),controlplane)  ## the demo's stack, left running with Airflow's UI
+	@$(RUN) -m everstep_sandbox.demo up --controlplane $(CONTROLPLANE)
 
 down:  ## stops what `make up` started
 	@if [ -x $(RUN) ]; then $(RUN) -m everstep_sandbox.demo down; fi
@@ -24,13 +26,19 @@ test: build/.set-up  ## every tier that this machine can run
 	@$(PYTEST) tests
 
 unit: build/.set-up  ## seconds: pure logic
-	@$(PYTEST) tests -m 'not sandbox and not airflow'
+	@$(PYTEST) tests -m 'not sandbox and not airflow and not controlplane'
 
 sandbox: build/.set-up  ## minutes: real processes on the embedded cluster
 	@$(PYTEST) tests -m sandbox
 
 airflow: build/.set-up  ## minutes: a real scheduler and triggerer
 	@$(PYTEST) tests -m airflow
+
+controlplane:  ## builds a real Kubernetes control plane (needs Go 1.26, 10 minutes once); tests then use it
+	@scripts/build-controlplane.sh
+
+conformance: build/.set-up  ## one suite on the sandbox's control plane and on the real one where it is built
+	@$(PYTEST) tests/conformance
 
 lint: build/.set-up  ## ruff, mypy (strict), import layers
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports

@@ -35,6 +35,12 @@ def _add_up(verbs: SubParsers) -> None:
     up.add_argument("--speed", type=float, default=10.0, help="divides the real system's long timers (default: 10)")
     up.add_argument("--bucket", default="everstep-demo", help="bucket of the checkpoints (default: everstep-demo)")
     up.add_argument("--storage-port", type=int, default=0, help="port of Cloud Storage (default: the last one, or any)")
+    up.add_argument(
+        "--controlplane",
+        choices=("sandbox", "real"),
+        default="sandbox",
+        help="the sandbox's own Kubernetes, or the real one that `make controlplane` builds (default: sandbox)",
+    )
     up.add_argument("--foreground", action="store_true", help="stay, and take the sandbox down on Ctrl-C")
 
 
@@ -119,6 +125,7 @@ def _up(arguments: argparse.Namespace) -> int:
         arguments.speed,
         arguments.bucket,
         arguments.storage_port,
+        arguments.controlplane,
     )
     commands.up(settings, _print, foreground=arguments.foreground)
     return 0

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from everstep_sandbox import nodes
+from everstep_sandbox.kubernetes import kubeconfig
 from everstep_sandbox.stack import furnish, sweep
 from everstep_sandbox.stack.parts import PART_MARKER
 
@@ -35,7 +36,7 @@ class LiveCluster:
     def start(self) -> None:
         self._start("kubernetes", "--directory", str(self.directory), "--speed", f"{SPEED:g}")
         self.server = f"http://127.0.0.1:{(self.directory / 'kubernetes.port').read_text()}"
-        self._token = furnish.bearer_token(self.directory / "kubeconfig")
+        self._token = kubeconfig.read(self.directory / "kubeconfig").token
         self.start_kubelet()
 
     def start_kubelet(self) -> None:

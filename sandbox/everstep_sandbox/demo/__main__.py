@@ -18,19 +18,22 @@ STACK = REPOSITORY / "build" / "stack"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m everstep_sandbox.demo", description=__doc__)
     parser.add_argument("command", choices=("run", "up", "down"))
-    command = parser.parse_args().command
+    parser.add_argument("--controlplane", choices=("sandbox", "real"), default="sandbox")
+    arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_as_by_ctrl_c)
     try:
-        return {"run": _run, "up": _up, "down": _down}[command]()
+        if arguments.command == "down":
+            return _down()
+        return {"run": _run, "up": _up}[arguments.command](arguments.controlplane)
     except KeyboardInterrupt:
         print("interrupted; everything is stopped", file=sys.stderr)
         return 130
 
 
-def _run() -> int:
+def _run(controlplane: str) -> int:
     progress = Progress()
-    stack = DemoStack(DEMO, progress)
+    stack = DemoStack(DEMO, progress, controlplane=controlplane)
     try:
         summary = play(stack, progress)
     finally:
@@ -42,9 +45,9 @@ def _run() -> int:
     return 1 if summary.problems else 0
 
 
-def _up() -> int:
+def _up(controlplane: str) -> int:
     progress = Progress()
-    stack = DemoStack(STACK, progress)
+    stack = DemoStack(STACK, progress, controlplane=controlplane)
     ready = False
     try:
         stack.start_sandbox()

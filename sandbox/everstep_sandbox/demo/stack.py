@@ -29,6 +29,7 @@ class DemoStack:
     """Starts and stops the whole stack under one directory; everything in it is made anew.
 
     ``airflow_options`` are environment variables for Airflow beyond those that it needs to find the sandbox.
+    ``controlplane`` is ``sandbox`` or ``real``.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class DemoStack:
         progress: Callable[[str], None],
         *,
         airflow_options: Mapping[str, str] | None = None,
+        controlplane: str = "sandbox",
     ) -> None:
+        self._controlplane = controlplane
         self._airflow_options = dict(airflow_options or {})
         self.directory = directory.resolve()
         self.sandbox_directory = self.directory / "sandbox"
@@ -64,7 +67,8 @@ class DemoStack:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         self.progress(f"sandbox: starting {SLICES} slices of {HOSTS} nodes; timers {SPEED} times as fast as real ones")
-        self._everstep("sandbox", "up", f"--slices={SLICES}", f"--hosts={HOSTS}", f"--speed={SPEED}")
+        sizes = (f"--slices={SLICES}", f"--hosts={HOSTS}", f"--speed={SPEED}")
+        self._everstep("sandbox", "up", *sizes, f"--controlplane={self._controlplane}")
         self.progress(f"sandbox: Kubernetes at {self.addresses['kubernetes']}, storage at {self.addresses['storage']}")
         self._start_filler()
 

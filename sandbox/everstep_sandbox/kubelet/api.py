@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
-import yaml
+
+from everstep_sandbox.kubernetes.kubeconfig import read
 
 logger = logging.getLogger(__name__)
 
@@ -50,17 +51,16 @@ class Api:
     """Requests as the kubelet's user; use as an asynchronous context manager."""
 
     def __init__(self, kubeconfig: Path, *, user_agent: str = "kubelet/v1.34.0 (everstep sandbox)") -> None:
-        cluster, token = _read_kubeconfig(kubeconfig)
-        self._server = cluster
+        self._address = read(kubeconfig)
         self._headers = {"User-Agent": user_agent, "Accept": "application/json"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        if self._address.token:
+            self._headers["Authorization"] = f"Bearer {self._address.token}"
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Api:
         self._session = aiohttp.ClientSession(
             headers=self._headers,
-            connector=aiohttp.TCPConnector(limit=64),
+            connector=aiohttp.TCPConnector(limit=64, ssl=self._address.context or True),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
             read_bufsize=_LARGEST_LINE,
         )
@@ -145,23 +145,13 @@ class Api:
             return found
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> str:
-        return f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")
+        return f"{self._address.server}{path}" + (f"?{urlencode(query)}" if query else "")
 
     @property
     def _live(self) -> aiohttp.ClientSession:
         if self._session is None:
             raise RuntimeError("Api is used outside of `async with`")
         return self._session
-
-
-def _read_kubeconfig(path: Path) -> tuple[str, str | None]:
-    """Server address and bearer token of a kubeconfig's current context."""
-    config = yaml.safe_load(path.read_text())
-    contexts = {entry["name"]: entry["context"] for entry in config["contexts"]}
-    context = contexts[config["current-context"]]
-    clusters = {entry["name"]: entry["cluster"] for entry in config["clusters"]}
-    users = {entry["name"]: entry.get("user") or {} for entry in config.get("users") or ()}
-    return clusters[context["cluster"]]["server"].rstrip("/"), users.get(context.get("user"), {}).get("token")
 
 
 def _message(text: str) -> str:

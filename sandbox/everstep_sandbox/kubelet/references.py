@@ -48,6 +48,8 @@ def _named(pod: Object) -> Iterator[tuple[str, str]]:
             yield "configmaps", volume["configMap"]["name"]
         if "secret" in volume:
             yield "secrets", volume["secret"]["secretName"]
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield from _of_source(source, "configMap", "secret")
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         for source in container.get("envFrom") or ():
             yield from _of_source(source, "configMapRef", "secretRef")

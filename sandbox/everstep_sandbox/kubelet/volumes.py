@@ -65,11 +65,13 @@ class PodVolumes:
             _publish_files(path, self._referenced_files("configmaps", volume["configMap"], "name"))
         elif "secret" in volume:
             _publish_files(path, self._referenced_files("secrets", volume["secret"], "secretName"))
+        elif "projected" in volume:
+            _publish_files(path, self._projected_files(pod, volume["projected"]))
         elif "emptyDir" not in volume:
             kinds = ", ".join(key for key in volume if key != "name")
             raise MountError(
                 f"volume {volume['name']} is of a kind that the sandbox does not have ({kinds}); "
-                "use emptyDir, downwardAPI, configMap, secret, hostPath or the checkpoint driver"
+                "use emptyDir, downwardAPI, configMap, secret, projected, hostPath or the checkpoint driver"
             )
         return str(path)
 
@@ -110,6 +112,18 @@ class PodVolumes:
         if answer.status != 200:
             raise MountError(f"rpc error: code = Internal desc = {text.strip()}")
         return text
+
+    def _projected_files(self, pod: Object, projected: Object) -> dict[str, str]:
+        """All sources but tokens: containers here have no identity at the API server."""
+        files: dict[str, str] = {}
+        for source in projected.get("sources") or ():
+            if "configMap" in source:
+                files |= self._referenced_files("configmaps", source["configMap"], "name")
+            elif "secret" in source:
+                files |= self._referenced_files("secrets", source["secret"], "name")
+            elif "downwardAPI" in source:
+                files |= _downward_files(pod, source["downwardAPI"])
+        return files
 
     def _referenced_files(self, family: str, source: Object, key: str) -> dict[str, str]:
         data = self._lookup(family, source[key])

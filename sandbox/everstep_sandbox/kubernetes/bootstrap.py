@@ -7,14 +7,14 @@ from everstep_sandbox.kubernetes.objects import Object, timestamp
 from everstep_sandbox.kubernetes.resources import RESOURCES, Resource
 from everstep_sandbox.kubernetes.store import Store
 
-_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system", "gke-managed-checkpointing", "jobset-system")
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system", "gke-managed-checkpointing", "jobset-system")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 CSI_DRIVER = "multitier-checkpoint.csi.storage.gke.io"
 
 
 def create_initial_objects(store: Store) -> None:
     """Creates what is missing; objects that exist are left as they are."""
-    for name in _NAMESPACES:
+    for name in NAMESPACES:
         _ensure(store, "namespaces", {"metadata": {"name": name}})
     for name, value in _SYSTEM_PRIORITIES.items():
         description = "Used for system critical pods."
@@ -29,7 +29,7 @@ def create_initial_objects(store: Store) -> None:
     )
     for resource in RESOURCES:
         if resource.custom:
-            _ensure(store, "customresourcedefinitions", _definition(resource))
+            _ensure(store, "customresourcedefinitions", definition(resource))
 
 
 def _ensure(store: Store, plural: str, obj: Object) -> None:
@@ -37,7 +37,7 @@ def _ensure(store: Store, plural: str, obj: Object) -> None:
         store.create(plural, None, obj, user_agent="kube-apiserver")
 
 
-def _definition(resource: Resource) -> Object:
+def definition(resource: Resource) -> Object:
     names = {
         "plural": resource.plural,
         "singular": resource.singular,

@@ -134,6 +134,8 @@ def _daemonise(settings: Settings, print_line: Print) -> None:
                 settings.bucket,
                 "--storage-port",
                 str(settings.storage_port),
+                "--controlplane",
+                settings.controlplane,
                 "--report",
                 str(writing),
             ],
@@ -178,8 +180,8 @@ def _start_missing(directory: Path, known: Record, print_line: Print) -> None:
 
 
 def _check_same(settings: Settings, known: Record) -> None:
-    wanted = (settings.slices, settings.hosts, settings.speed, settings.bucket)
-    found = (known.slices, known.hosts, known.speed, known.bucket)
+    wanted = (settings.slices, settings.hosts, settings.speed, settings.bucket, settings.controlplane)
+    found = (known.slices, known.hosts, known.speed, known.bucket, known.controlplane)
     if wanted != found:
         raise SandboxError(
             f"The sandbox in {settings.directory} runs with {_described(*found)}; asked for were "
@@ -201,8 +203,8 @@ def _like_before(settings: Settings) -> Settings:
     return settings
 
 
-def _described(slices: int, hosts: int, speed: float, bucket: str) -> str:
-    return f"{slices} slices of {hosts} hosts, speed {speed:g}, bucket {bucket}"
+def _described(slices: int, hosts: int, speed: float, bucket: str, controlplane: str) -> str:
+    return f"{slices} slices of {hosts} hosts, speed {speed:g}, bucket {bucket}, control plane {controlplane}"
 
 
 def _running(directory: Path) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -11,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from everstep_sandbox.kubernetes.kubeconfig import read
 from everstep_sandbox.nodes import INSTANCE_TYPE
 from everstep_sandbox.stack.parts import PartError
 
@@ -41,14 +41,23 @@ def _said(text: str) -> str:
     return text
 
 
-def request(method: str, url: str, body: Object | None = None, token: str | None = None) -> Object:
-    """One JSON request to a server on loopback; raises RequestError, or OSError when nobody answers."""
+def request(
+    method: str,
+    url: str,
+    body: Object | None = None,
+    token: str | None = None,
+    context: ssl.SSLContext | None = None,
+) -> Object:
+    """One JSON request to a server on loopback; raises RequestError, or OSError when nobody answers.
+
+    :param context: how an HTTPS server is known
+    """
     headers = {"Content-Type": "application/json", "User-Agent": "everstep-sandbox"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
     data = json.dumps(body).encode() if body is not None else None
     asked = urllib.request.Request(url, data=data, headers=headers, method=method)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(asked, timeout=30) as answer:
             found: Object = json.loads(answer.read() or b"{}")
@@ -74,9 +83,8 @@ def ensure_bucket(storage: str, name: str) -> None:
 class Cluster:
     """Waits on the sandbox's API; `check` raises when a part that is waited for has ended."""
 
-    def __init__(self, server: str, kubeconfig: Path, check: Callable[[], None]) -> None:
-        self._server = server
-        self._token = bearer_token(kubeconfig)
+    def __init__(self, kubeconfig: Path, check: Callable[[], None]) -> None:
+        self._address = read(kubeconfig)
         self._check = check
 
     def ensure_checkpoint_configuration(self, bucket: str) -> None:
@@ -127,15 +135,9 @@ class Cluster:
         return items
 
     def _request(self, method: str, path: str, body: Object | None = None) -> Object:
-        return request(method, f"{self._server}{path}", body, self._token)
+        return request(method, f"{self._address.server}{path}", body, self._address.token, self._address.context)
 
 
 def _is_ready(obj: Object) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-
-
-def bearer_token(kubeconfig: Path) -> str | None:
-    """The token of the kubeconfig's first user, if it has one."""
-    users = yaml.safe_load(kubeconfig.read_text()).get("users") or ()
-    return next((entry["user"].get("token") for entry in users), None)

@@ -36,9 +36,9 @@ class Part:
     def is_alive(self) -> bool:
         return self.process.poll() is None
 
-    def wait_for(self, file: Path) -> str:
+    def wait_for(self, file: Path, seconds: float = _ANSWER_SECONDS) -> str:
         """The text of a file that the part writes once it answers; raises PartError when it ends or takes too long."""
-        deadline = time.monotonic() + _ANSWER_SECONDS
+        deadline = time.monotonic() + seconds
         while not file.exists():
             if not self.is_alive():
                 raise PartError(
@@ -47,7 +47,7 @@ class Part:
                 )
             if time.monotonic() > deadline:
                 raise PartError(
-                    f"{self.name} does not answer after {_ANSWER_SECONDS:.0f} s; its log {self.log} ends "
+                    f"{self.name} does not answer after {seconds:.0f} s; its log {self.log} ends "
                     f"with:\n{log_end(self.log)}"
                 )
             time.sleep(0.02)
@@ -64,13 +64,18 @@ class Part:
 
 def start(directory: Path, name: str, module: str, *arguments: str) -> Part:
     """Starts `python -m module`; it gets SIGTERM when this process ends, however it ends."""
+    return start_program(directory, name, sys.executable, "-m", module, *arguments)
+
+
+def start_program(directory: Path, name: str, program: str, *arguments: str) -> Part:
+    """Starts a program; it gets SIGTERM when this process ends, however it ends."""
     log = directory / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     environment: Mapping[str, str] = {**os.environ, PART_MARKER: f"{directory}|{name}"}
     with log.open("ab") as output:
-        # The supervisor has one thread, so that running code between fork and exec is safe.
+        # Whoever starts parts has one thread, so that running code between fork and exec is safe.
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

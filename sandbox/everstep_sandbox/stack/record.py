@@ -22,6 +22,7 @@ class Record:
     speed: float
     slices: int
     hosts: int
+    controlplane: str = "sandbox"
     pids: dict[str, int] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     """Start time of each of these processes: a pid alone may be another process by now."""

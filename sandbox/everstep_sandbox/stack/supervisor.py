@@ -19,6 +19,7 @@ from pathlib import Path
 
 from everstep_sandbox import nodes
 from everstep_sandbox.kubelet.process import kill_marked
+from everstep_sandbox.kubernetes import kubeconfig as kubeconfig_file
 from everstep_sandbox.stack import furnish, parts, record, sweep
 from everstep_sandbox.stack.parts import Part, PartError
 
@@ -29,6 +30,10 @@ Report = Callable[[str], None]
 READY = "ready"
 """The last line of a successful start's report."""
 
+CONTROL_PLANES = {"sandbox": "everstep_sandbox.kubernetes", "real": "everstep_sandbox.controlplane"}
+"""The modules that serve the Kubernetes API under the sandbox's nodes."""
+
+_CONTROL_PLANE_SECONDS = 180.0
 _GRACE_SECONDS = 5.0
 _SIGNALS = {signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 
@@ -44,6 +49,8 @@ class Settings:
     bucket: str
     storage_port: int = 0
     """0 takes the port that the storage had last, or any."""
+    controlplane: str = "sandbox"
+    """`sandbox`, or `real` for the programs that `make controlplane` builds."""
 
 
 class Supervisor:
@@ -75,7 +82,7 @@ class Supervisor:
         )
         api = self._ensure(
             "control-plane",
-            "everstep_sandbox.kubernetes",
+            CONTROL_PLANES[self._settings.controlplane],
             api_port,
             "--directory",
             str(directory),
@@ -86,7 +93,8 @@ class Supervisor:
         )
         self._addresses["storage"] = f"http://127.0.0.1:{storage.wait_for(storage_port)}"
         report(f"Cloud Storage at {self._addresses['storage']}")
-        self._addresses["kubernetes"] = f"http://127.0.0.1:{api.wait_for(api_port)}"
+        api.wait_for(api_port, _CONTROL_PLANE_SECONDS)
+        self._addresses["kubernetes"] = kubeconfig_file.read(directory / "kubeconfig").server
         report(f"Kubernetes at {self._addresses['kubernetes']}")
         kubeconfig, door = str(directory / "kubeconfig"), directory / "kubelet.port"
         kubelet = self._ensure(
@@ -116,7 +124,7 @@ class Supervisor:
             speed,
         )
         furnish.ensure_bucket(self._addresses["storage"], self._settings.bucket)
-        cluster = furnish.Cluster(self._addresses["kubernetes"], directory / "kubeconfig", self._check_alive)
+        cluster = furnish.Cluster(directory / "kubeconfig", self._check_alive)
         cluster.ensure_checkpoint_configuration(self._settings.bucket)
         self._addresses["kubelet"] = f"http://127.0.0.1:{kubelet.wait_for(door)}"
         present = [machine for machine in nodes.load(machines) if machine.state == "running"]
@@ -177,6 +185,7 @@ class Supervisor:
                 speed=self._settings.speed,
                 slices=self._settings.slices,
                 hosts=self._settings.hosts,
+                controlplane=self._settings.controlplane,
                 pids=pids,
                 started={name: record.start_time(pid) for name, pid in pids.items()},
             ),
@@ -223,6 +232,7 @@ def main() -> int:
     parser.add_argument("--speed", type=float, required=True)
     parser.add_argument("--bucket", required=True)
     parser.add_argument("--storage-port", type=int, default=0)
+    parser.add_argument("--controlplane", choices=CONTROL_PLANES, default="sandbox")
     parser.add_argument("--report", type=int, required=True, help="file descriptor for lines about the start")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -241,6 +251,7 @@ def main() -> int:
         arguments.speed,
         arguments.bucket,
         arguments.storage_port,
+        arguments.controlplane,
     )
     return supervise(settings, report, finished=pipe.close)
 
