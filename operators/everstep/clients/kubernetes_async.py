@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from everstep.clients import errors
-from everstep.clients.kubernetes import MERGE_PATCH, REQUEST_SECONDS, USER_AGENT, Object, list_query
+from everstep.clients import errors, watch_stream
+from everstep.clients.connection import Connection, Connections
+from everstep.clients.errors import Gone, Unauthenticated, Unavailable
+from everstep.clients.kubernetes import MERGE_PATCH, REQUEST_SECONDS, USER_AGENT, Object
+from everstep.clients.paging import Kept, PageSize, decoded
 from everstep.clients.resources import Resource
 from everstep.clients.retrying import Backoff, tried
+
+# Pages under way at once: many lists at the same moment must not keep each other, or the loop, for long.
+CONCURRENT_PAGES = 3
+# How often a list whose pages expire on the way is begun again.
+LIST_STARTS = 5
 
 
 class AsyncKubernetesClient:
@@ -24,18 +33,13 @@ class AsyncKubernetesClient:
     def __init__(
         self, open_client: Callable[[], AbstractAsyncContextManager[Any]], *, backoff: Backoff | None = None
     ) -> None:
-        self._open_client = open_client
+        self._connections = Connections(lambda: _named(open_client))
         self._backoff = backoff or Backoff()
-        self._context: AbstractAsyncContextManager[Any] | None = None
-        self._client: Any = None
-        self._opening = asyncio.Lock()
+        self._pages = asyncio.Semaphore(CONCURRENT_PAGES)
 
     async def close(self) -> None:
         """Close the connections. Requests and watches that are under way end with Unavailable."""
-        async with self._opening:
-            context, self._context, self._client = self._context, None, None
-            if context is not None:
-                await context.__aexit__(None, None, None)
+        await self._connections.close()
 
     async def __aenter__(self) -> AsyncKubernetesClient:
         return self
@@ -58,17 +62,55 @@ class AsyncKubernetesClient:
         self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Object], str]:
         """Return all objects that selectors choose, and the version from which a watch goes on."""
-        items: list[Object] = []
+        return await self.list_reduced(resource, namespace, lambda item: item, labels=labels, fields=fields)
+
+    async def list_reduced(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        keep: Callable[[Object], Kept | None],
+        *,
+        labels: str = "",
+        fields: str = "",
+        most: int | None = None,
+    ) -> tuple[list[Kept], str]:
+        """Return what `keep` makes of the objects that selectors choose, and the version from which a watch goes on.
+
+        Objects come in pages of a bounded size, and only what `keep` returns outlives its page. A list that expires
+        on the way is begun again; Unavailable is raised when that does not help.
+
+        :param keep: reduces an object; None leaves it out. It may run in a thread
+        :param most: end after the page in which so many have been kept
+        """
+        size = PageSize()
+        for _ in range(LIST_STARTS):
+            try:
+                return await self._listed(resource.path(namespace), keep, _selectors(labels, fields), size, most)
+            except Gone:
+                await asyncio.sleep(random.uniform(0, self._backoff.first))
+        raise Unavailable(f"GET {resource.path(namespace)}: the list expired {LIST_STARTS} times before its end")
+
+    async def _listed(
+        self,
+        path: str,
+        keep: Callable[[Object], Kept | None],
+        selectors: list[tuple[str, str]],
+        size: PageSize,
+        most: int | None,
+    ) -> tuple[list[Kept], str]:
+        found: list[Kept] = []
         token = version = ""
         while True:
-            query = list_query(labels, fields) + ([("continue", token)] if token else [])
-            page = await self._request("GET", resource.path(namespace), query=query)
-            items += page.get("items") or []
-            metadata = page.get("metadata") or {}
+            query = [*selectors, ("limit", str(size.limit)), *([("continue", token)] if token else [])]
+            async with self._pages:
+                body = await self._answer("GET", path, query=query)
+                kept, metadata, count = await decoded(body, keep)
+            found += kept
+            size.learn(count, len(body))
             version = version or str(metadata.get("resourceVersion", ""))
             token = metadata.get("continue") or ""
-            if not token:
-                return items, version
+            if not token or (most is not None and len(found) >= most):
+                return found, version
 
     async def patch(self, resource: Resource, name: str, body: Object, namespace: str | None = None) -> Object:
         """Merge `body` into an object."""
@@ -94,39 +136,43 @@ class AsyncKubernetesClient:
     ) -> AsyncIterator[AsyncIterator[Object]]:
         """Open a watch from a version: an iterator of `{"type", "object"}`, which ends when the server ends it.
 
-        Raises Gone when the version is too old and Unavailable when the connection is lost or nothing, not even a
-        bookmark, came for `silence` seconds. The request is not repeated: the caller decides from which version.
+        Raises Gone when the version is too old, or was never reached by this cluster, and Unavailable when the
+        connection is lost or nothing, not even a bookmark, came for `silence` seconds. The request is not repeated:
+        the caller decides from which version. After Unauthenticated the next request uses fresh credentials.
         """
         query = [
             ("watch", "true"),
             ("resourceVersion", version),
             ("allowWatchBookmarks", "true"),
-            ("timeoutSeconds", str(int(silence * 10))),
+            # Not all at once: triggerers that were started together would reconnect together.
+            ("timeoutSeconds", str(int(silence * random.uniform(8, 12)) + 1)),
+            *_selectors(labels, ""),
         ]
-        if labels:
-            query.append(("labelSelector", labels))
         where = f"watch {resource.path(namespace)}"
         response = None
-        try:
-            with errors.translated(where):
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    response = await self._open(resource.path(namespace), query)
-                if response.status != 200:
-                    raise errors.of_body(response.status, await response.read(), where, response.headers)
-                yield _lines(response, silence, where)
-        finally:
-            if response is not None:
-                response.close()
+        with errors.translated(where):
+            async with self._connections.using() as connection:
+                try:
+                    async with asyncio.timeout(min(REQUEST_SECONDS, silence)):
+                        response = await self._open(connection, resource.path(namespace), query)
+                    if response.status != 200:
+                        failure = errors.of_body(response.status, await response.read(), where, response.headers)
+                        if isinstance(failure, Unauthenticated):
+                            await self.refresh(connection)
+                        raise watch_stream.refused(failure)
+                    yield watch_stream.events(response, silence, where)
+                finally:
+                    if response is not None:
+                        response.close()
 
-    async def refresh(self) -> None:
-        """Open the connection anew, with fresh credentials, at the next request."""
-        await self.close()
+    async def refresh(self, refused: Connection | None = None) -> None:
+        """Use fresh credentials from the next request on; what is under way goes on with the old ones."""
+        await self._connections.renew(refused)
 
-    async def _open(self, path: str, query: list[tuple[str, str]]) -> Any:
+    async def _open(self, connection: Connection, path: str, query: list[tuple[str, str]]) -> Any:
         import aiohttp
 
-        client = await self._connected()
-        return await client.call_api(
+        return await connection.client.call_api(
             path,
             "GET",
             query_params=query,
@@ -145,71 +191,65 @@ class AsyncKubernetesClient:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        where = f"{method} {path}"
-        return await tried(
-            lambda: self._request_once(method, path, query or [], body, content_type, where),
-            self.close,
-            where,
-            self._backoff,
-        )
+        answer = await self._answer(method, path, query=query, body=body, content_type=content_type)
+        return json.loads(answer) if answer else {}
 
-    async def _request_once(
+    async def _answer(
         self,
         method: str,
         path: str,
-        query: list[tuple[str, str]],
-        body: Mapping[str, Any] | None,
-        content_type: str,
-        where: str,
-    ) -> Object:
-        client = await self._connected()
-        headers = {"Accept": "application/json"}
-        if body is not None:
-            headers["Content-Type"] = content_type
-        response = await client.call_api(
-            path,
-            method,
-            query_params=query,
-            header_params=headers,
-            body=body,
-            auth_settings=["BearerToken"],
-            _preload_content=False,
-            _request_timeout=REQUEST_SECONDS,
-        )
-        async with response:
-            answer = await response.read()
-            if not 200 <= response.status <= 299:
-                raise errors.of_body(response.status, answer, where, response.headers)
-        return json.loads(answer) if answer else {}
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        where = f"{method} {path}"
+        used: Connection | None = None
 
-    async def _connected(self) -> Any:
-        async with self._opening:
-            if self._client is None:
-                context = self._open_client()
-                self._client = await context.__aenter__()
-                self._client.user_agent = USER_AGENT
-                self._context = context
-            return self._client
+        async def ask() -> bytes:
+            nonlocal used
+            async with self._connections.using() as used:
+                return await _send(used, method, path, query or [], body, content_type, where)
+
+        return await tried(ask, lambda: self._connections.renew(used), where, self._backoff)
 
 
-async def _lines(response: Any, silence: float, where: str) -> AsyncIterator[Object]:
-    """Yield the events of a watch's answer, one JSON document a line."""
-    while True:
-        try:
-            async with asyncio.timeout(silence):
-                line = await response.content.readline()
-        except TimeoutError:
-            raise errors.Unavailable(f"{where}: nothing came for {silence:g} s") from None
-        if not line:
-            return
-        if not line.strip():
-            continue
-        event = json.loads(line)
-        if event.get("type") == "ERROR":
-            status = event.get("object") or {}
-            raise errors.of_status(
-                int(status.get("code") or 500),
-                f"{where}: {status.get('message', 'error event')}",
-                reason=str(status.get("reason", "")),
-            )
-        yield event
+@asynccontextmanager
+async def _named(open_client: Callable[[], AbstractAsyncContextManager[Any]]) -> AsyncIterator[Any]:
+    async with open_client() as client:
+        client.user_agent = USER_AGENT
+        yield client
+
+
+async def _send(
+    connection: Connection,
+    method: str,
+    path: str,
+    query: list[tuple[str, str]],
+    body: Mapping[str, Any] | None,
+    content_type: str,
+    where: str,
+) -> bytes:
+    headers = {"Accept": "application/json"}
+    if body is not None:
+        headers["Content-Type"] = content_type
+    response = await connection.client.call_api(
+        path,
+        method,
+        query_params=query,
+        header_params=headers,
+        body=body,
+        auth_settings=["BearerToken"],
+        _preload_content=False,
+        _request_timeout=REQUEST_SECONDS,
+    )
+    async with response:
+        answer: bytes = await response.read()
+        if not 200 <= response.status <= 299:
+            raise errors.of_body(response.status, answer, where, response.headers)
+    return answer
+
+
+def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
+    named = [("labelSelector", labels), ("fieldSelector", fields)]
+    return [(name, selector) for name, selector in named if selector]

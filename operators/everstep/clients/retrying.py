@@ -66,7 +66,8 @@ class Tries:
         self.failed += 1
         wait = self.backoff.wait(self.failed)
         if failure.retry_after is not None:
-            wait = max(wait, failure.retry_after)
+            # All who were refused at the same moment must not come back at the same moment.
+            wait = failure.retry_after + wait
         if self.clock() + wait - self.started > self.backoff.give_up_after:
             raise failure
         return wait

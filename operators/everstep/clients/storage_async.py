@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from everstep.clients import errors
+from everstep.clients.connection import Connection, Connections
 from everstep.clients.requests import (
     Answer,
     Listing,
@@ -22,6 +23,8 @@ from everstep.clients.requests import (
 from everstep.clients.retrying import Backoff, tried
 
 REQUEST_SECONDS = 30
+# A run of thousands of nodes has as many reports: reading them must leave the event loop room for other work.
+REQUESTS_AT_ONCE = 8
 FIELDS = "items(name,size,md5Hash,crc32c,timeCreated),prefixes,nextPageToken"
 
 
@@ -39,17 +42,13 @@ class AsyncBucketClient:
         backoff: Backoff | None = None,
     ) -> None:
         self.name = bucket
-        self._open_client = open_client
+        self._connections = Connections(open_client)
         self._backoff = backoff or Backoff()
-        self._stack = AsyncExitStack()
-        self._client: Any = None
-        self._opening = asyncio.Lock()
+        self._requests = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     async def close(self) -> None:
         """Close the connections."""
-        async with self._opening:
-            self._client = None
-            await self._stack.aclose()
+        await self._connections.close()
 
     async def __aenter__(self) -> AsyncBucketClient:
         return self
@@ -68,6 +67,8 @@ class AsyncBucketClient:
                 "delimiter": "/",
                 "includeFoldersAsPrefixes": "true",
                 "fields": FIELDS,
+                # Decoded in the event loop: larger pages would block it.
+                "maxResults": "300",
                 **({"pageToken": token} if token else {}),
             }
             page = await self._page(prefix, parameters)
@@ -89,12 +90,15 @@ class AsyncBucketClient:
         return StoredObject(name, body, 0)
 
     async def run(self, steps: Steps[Result]) -> Result:
-        """Carry out a reading, each batch of requests at once, and return its result."""
+        """Carry out a reading, a few requests of each batch at once, and return its result."""
         answers: list[Answer] | None = None
         try:
             while True:
                 batch = next(steps) if answers is None else steps.send(answers)
-                answers = list(await asyncio.gather(*(self._answer(request) for request in batch)))
+                answers = []
+                for first in range(0, len(batch), REQUESTS_AT_ONCE):
+                    some = batch[first : first + REQUESTS_AT_ONCE]
+                    answers += await asyncio.gather(*(self._answer(request) for request in some))
         except StopIteration as done:
             result: Result = done.value
             return result
@@ -112,13 +116,11 @@ class AsyncBucketClient:
         )
 
     async def _tried(self, where: str, ask: Callable[[Any], Any]) -> Any:
+        used: Connection | None = None
+
         async def asked() -> Any:
-            return await ask(await self._connected())
+            nonlocal used
+            async with self._requests, self._connections.using() as used:
+                return await ask(used.client)
 
-        return await tried(asked, self.close, where, self._backoff)
-
-    async def _connected(self) -> Any:
-        async with self._opening:
-            if self._client is None:
-                self._client = await self._stack.enter_async_context(self._open_client())
-            return self._client
+        return await tried(asked, lambda: self._connections.renew(used), where, self._backoff)

@@ -107,6 +107,35 @@ async def test_dropped_watches_end_plainly_or_with_an_error_event(start_server: 
             assert [(event["type"], event["object"]["code"]) for event in events] == expected
 
 
+async def test_stalled_watches_stay_open_and_silent(start_server: Any, make_config_map: Make) -> None:
+    server = start_server()
+    url = f"{server.address}/api/v1/namespaces/default/configmaps"
+    faults = f"{server.address}/_sandbox/faults"
+    watch_url = f"{url}?watch=true&resourceVersion=1&timeoutSeconds=1&allowWatchBookmarks=true"
+    async with aiohttp.ClientSession() as session, asyncio.timeout(20), session.get(watch_url) as open_already:
+        async with session.post(faults, json={"stall_watches": True}) as answer:
+            assert (await answer.json()) == {"dropped": 1}
+        async with session.post(faults, json={"match": "watch=true", "stall": True}) as answer:
+            assert answer.status == 200
+        async with session.get(watch_url) as opened_later, session.get(watch_url) as untouched:
+            async with session.post(url, json=make_config_map("unseen")) as response:
+                assert response.status == 201
+            assert json.loads(await untouched.content.readline())["object"]["metadata"]["name"] == "unseen"
+            await untouched.read()  # its second is over, and so is theirs
+            for silent in (open_already, opened_later):
+                assert silent.status == 200
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await silent.content.read()
+
+
+def test_a_refusal_can_be_for_one_token_only(start_server: Any) -> None:
+    server = start_server()
+    server.ask_fault(match="namespaces", status=401, token="old", times=1000)
+    assert server.request("/api/v1/namespaces", Authorization="Bearer old")[0] == 401
+    assert server.request("/api/v1/namespaces", Authorization="Bearer new")[0] == 200
+
+
 async def test_an_event_reaches_a_thousand_watchers_at_once(start_server: Any, make_config_map: Make) -> None:
     server = start_server()
     url = f"{server.address}/api/v1/namespaces/default/configmaps"

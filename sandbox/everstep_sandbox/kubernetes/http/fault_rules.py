@@ -1,4 +1,4 @@
-"""Faults that a test or `everstep sandbox fault` asks the API for: refused, delayed or reset requests."""
+"""Faults that a test or `everstep sandbox fault` asks the API for: requests refused, delayed, reset or left hanging."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _REASONS = {
 
 @dataclass(slots=True)
 class FaultRule:
-    """Applies to the next `times` requests whose "METHOD path?query" matches."""
+    """Applies to the next `times` requests whose "METHOD path?query" matches, of those with a bearer token only to
+    that of `token` where one is given. `stall` answers a watch with headers and then nothing."""
 
     match: re.Pattern[str]
     times: int
@@ -32,6 +33,8 @@ class FaultRule:
     retry_after: int | None = None
     delay_seconds: float = 0.0
     reset: bool = False
+    stall: bool = False
+    token: str | None = None
 
     def error(self) -> ApiError:
         status = self.status or 500
@@ -46,13 +49,14 @@ class FaultRules:
         self._rules: list[FaultRule] = []
 
     def add(self, asked: dict[str, Any]) -> None:
-        """Adds {"match": regex, "status": code, "times": n, "retryAfter": s, "delay_ms": ms, "reset": true}."""
+        """Adds {"match": regex, "status": code, "times": n, "retryAfter": s, "delay_ms": ms, "reset": true,
+        "stall": true, "token": the only one that the rule is about}."""
         try:
             match = re.compile(asked["match"])
         except (KeyError, TypeError, re.error) as error:
             raise bad_request(f"fault {asked!r}: expected `match`, a regular expression for `METHOD path`") from error
-        if not any(key in asked for key in ("status", "delay_ms", "reset")):
-            raise bad_request(f"fault {asked!r}: expected one of status, delay_ms or reset")
+        if not any(key in asked for key in ("status", "delay_ms", "reset", "stall")):
+            raise bad_request(f"fault {asked!r}: expected one of status, delay_ms, reset or stall")
         self._rules.append(
             FaultRule(
                 match,
@@ -61,14 +65,17 @@ class FaultRules:
                 asked.get("retryAfter"),
                 float(asked.get("delay_ms", 0)) / 1000,
                 bool(asked.get("reset", False)),
+                bool(asked.get("stall", False)),
+                asked.get("token"),
             )
         )
 
-    def take(self, method: str, path_and_query: str) -> FaultRule | None:
+    def take(self, method: str, path_and_query: str, authorization: str = "") -> FaultRule | None:
         """The rule that applies to this request, counted down; None where there is none."""
         line = f"{method} {path_and_query}"
+        token = authorization.removeprefix("Bearer ")
         for rule in self._rules:
-            if rule.match.search(line):
+            if rule.match.search(line) and rule.token in (None, token):
                 rule.times -= 1
                 if rule.times <= 0:
                     self._rules.remove(rule)

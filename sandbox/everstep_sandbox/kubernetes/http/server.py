@@ -73,11 +73,13 @@ class ApiServer:
             return web.Response(text="ok")
         if self._required_token is not None:
             check_token(request, self._required_token)
-        if rule := self._faults.take(request.method, request.path_qs):
+        if rule := self._faults.take(request.method, request.path_qs, request.headers.get("Authorization", "")):
             await asyncio.sleep(rule.delay_seconds)
             if rule.reset and request.transport is not None:
                 request.transport.abort()
                 raise ConnectionResetError("fault asked of the sandbox")
+            if rule.stall:
+                return await self._watches.serve_silence(request)
             if rule.status is not None:
                 raise rule.error()
         document = await self._document(path)
@@ -156,6 +158,8 @@ class ApiServer:
         if asked.get("drop_watches"):
             gone = errors.expired("too old resource version: 1 (2)")
             dropped = self._watches.drop_all(gone if asked["drop_watches"] == "expired" else None)
+        if asked.get("stall_watches"):
+            dropped = self._watches.stall_all()
         if "match" in asked:
             self._faults.add(asked)
         return _json({"dropped": dropped})

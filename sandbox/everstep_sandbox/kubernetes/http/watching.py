@@ -29,6 +29,7 @@ class Watches:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[Subscription, ApiError | None] = {}
+        self._stalled: set[Subscription] = set()
 
     @property
     def count(self) -> int:
@@ -40,6 +41,20 @@ class Watches:
             self._open[subscription] = error
             subscription.close()
         return len(self._open)
+
+    def stall_all(self) -> int:
+        """Lets nothing more come on every watch that is open, without closing it; returns how many."""
+        self._stalled.update(self._open)
+        for subscription in self._open:
+            subscription.close()
+        return len(self._open)
+
+    async def serve_silence(self, request: web.Request) -> web.StreamResponse:
+        """Answers a watch with headers only; ends when the client goes."""
+        response = web.StreamResponse(headers=_HEADERS)
+        await response.prepare(request)
+        await asyncio.Event().wait()
+        return response
 
     async def serve(self, call: Call) -> web.StreamResponse:
         """Streams events until the time is up, the client goes or the watch is dropped."""
@@ -59,10 +74,13 @@ class Watches:
             if first:
                 await response.write(first)
             await self._stream(call, subscription, response)
+            if subscription in self._stalled:
+                await asyncio.Event().wait()
         except ConnectionError:
             pass
         finally:
             subscription.close()
+            self._stalled.discard(subscription)
             del self._open[subscription]
         return response
 
@@ -104,7 +122,7 @@ class Watches:
                 await response.write(_line("ERROR", error.status()))
                 return
             changes = subscription.drain()
-            if not changes:
+            if not changes or subscription in self._stalled:
                 dropped_with = self._open.get(subscription)
                 if dropped_with is not None:
                     await response.write(_line("ERROR", dropped_with.status()))
