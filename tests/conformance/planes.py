@@ -1,0 +1,112 @@
+"""The control planes that the suite runs against, each started as users start it, and what is known of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from everstep_sandbox.controlplane.programs import ProgramsMissing, find
+
+SPEED = 10.0
+START_SECONDS = 120.0
+KUBECONFIG_VARIABLE = "EVERSTEP_TEST_KUBECONFIG"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long its slow things take, in seconds: the suite waits by these and asserts no more than an order."""
+
+    not_ready: float
+    """Until a silent node is NotReady."""
+    node_gone: float
+    """Until the pods of a deleted node are collected."""
+    toleration_speed: float = 1.0
+    """What tolerationSeconds are divided by."""
+
+    def tolerate(self, seconds: float) -> int:
+        """The tolerationSeconds that pass in so many real seconds."""
+        return round(seconds * self.toleration_speed)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A running control plane. `id` is `sandbox` or `real`."""
+
+    id: str
+    kubeconfig: Path
+    timing: Timing
+    slowness: float = 1.0
+    """By what waits are multiplied: a distant cluster answers later than loopback."""
+    compact: Callable[[], None] | None = field(default=None, compare=False)
+    """Makes it forget old versions; None where nobody but its owner can."""
+
+
+@contextmanager
+def sandbox(directory: Path) -> Iterator[Plane]:
+    """The sandbox's own control plane."""
+    with _process("everstep_sandbox.kubernetes", directory) as port:
+        address = f"http://127.0.0.1:{port}"
+
+        def compact() -> None:
+            _post(f"{address}/_sandbox/faults", {"compact": True})
+
+        timing = Timing(not_ready=40 / SPEED, node_gone=40 / SPEED, toleration_speed=SPEED)
+        yield Plane("sandbox", directory / "kubeconfig", timing, compact=compact)
+
+
+@contextmanager
+def real(directory: Path) -> Iterator[Plane]:
+    """The programs of a real one, or the cluster of EVERSTEP_TEST_KUBECONFIG. Skips where there is neither."""
+    if given := os.environ.get(KUBECONFIG_VARIABLE):
+        yield Plane("real", Path(given), Timing(not_ready=60, node_gone=90), slowness=3.0)
+        return
+    try:
+        find()
+    except ProgramsMissing as missing:
+        pytest.skip(str(missing))
+    with _process("everstep_sandbox.controlplane", directory):
+        # Pods of a missing node wait for 40 s and for the collector's next look, every 20 s: neither is a flag.
+        yield Plane("real", directory / "kubeconfig", Timing(not_ready=40 / SPEED, node_gone=65))
+
+
+PLANES = {"sandbox": sandbox, "real": real}
+
+
+@contextmanager
+def _process(module: str, directory: Path) -> Iterator[str]:
+    """Runs a control plane's module until the end of the block; yields its port."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port_file, log = directory / "port.txt", directory / "plane.log"
+    command = [sys.executable, "-m", module, "--directory", directory, "--port-file", port_file]
+    with log.open("wb") as output:
+        process = subprocess.Popen([*command, "--speed", f"{SPEED:g}"], stdout=output, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not port_file.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{module} did not start:\n{log.read_text()[-4000:]}")
+            time.sleep(0.05)
+        yield port_file.read_text().strip()
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _post(url: str, body: object) -> None:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10):
+        pass
