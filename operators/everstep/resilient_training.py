@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import TaskGroup, XComArg, chain
 
@@ -15,7 +15,9 @@ from everstep.launch.operator import LaunchTrainingOperator
 from everstep.provision.operators import EnsurePriorityClassesOperator, PreflightOperator
 from everstep.resume.gate import FinalStepGateOperator
 from everstep.retain.operator import PlanRetentionOperator
-from everstep.spec.training import TrainingSpec
+
+if TYPE_CHECKING:
+    from everstep.spec.training import TrainingSpec
 
 
 def resilient_training(

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
 
-from everstep.clients.access import ClusterAccess, StorageAccess
 from everstep.clients.errors import FINAL_REFUSALS, Forbidden, RemoteError, Unauthenticated
 from everstep.links import CheckpointsLink, JobSetLink, store_links
 from everstep.spec.findings import Finding, FindingsError, Severity, error
-from everstep.spec.training import TrainingSpec
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from everstep.clients.kubernetes import KubernetesClient
     from everstep.clients.storage import BucketClient
+    from everstep.spec.training import TrainingSpec
 
 Value = TypeVar("Value")
 
@@ -31,6 +30,8 @@ def load_spec(
 
     :param overrides: a mapping, or its JSON as a template renders it. Raises FindingsError with all mistakes
     """
+    from everstep.spec.training import TrainingSpec
+
     if isinstance(overrides, str):
         overrides = _parse_overrides(overrides)
     if not isinstance(run, TrainingSpec):
@@ -94,10 +95,14 @@ class RunOperator(BaseOperator):
 
     def cluster_client(self, spec: TrainingSpec) -> KubernetesClient:
         """Return a client of the run's cluster."""
+        from everstep.clients.access import ClusterAccess
+
         return ClusterAccess.of(spec.cluster_spec).open()
 
     def bucket_client(self, spec: TrainingSpec) -> BucketClient:
         """Return a client of the run's bucket."""
+        from everstep.clients.access import StorageAccess
+
         return StorageAccess.of(spec.cluster_spec).open(spec.bucket)
 
     def show_links(self, context: Context, spec: TrainingSpec) -> None:

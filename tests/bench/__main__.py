@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+
 from tests.bench import imports
 
+PARTS = {"import": imports.main}
+
 if __name__ == "__main__":
-    imports.main()
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("part", nargs="?", choices=PARTS, help="only this part; all without it")
+    chosen = parser.parse_args().part
+    for name, run in PARTS.items():
+        if chosen in (None, name):
+            run()

@@ -36,3 +36,11 @@ def test_importing_loads_no_client_library() -> None:
     seconds, *loaded = done.stdout.split()
     assert loaded == []
     assert float(seconds) < 2.0
+
+
+def test_a_dag_file_that_names_its_run_loads_neither_models_nor_clients() -> None:
+    script = "import sys, everstep.resilient_training; print(*(m for m in sys.modules if m.startswith('everstep.')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    loaded = set(done.stdout.split())
+    assert "everstep.launch.operator" in loaded
+    assert not loaded & {"everstep.spec.training", "everstep.spec.cluster", "everstep.clients.access"}

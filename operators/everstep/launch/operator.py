@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, conf
 
-from everstep.clients.access import ClusterAccess, StorageAccess
-from everstep.launch.decision import Action
 from everstep.run_operator import RunOperator
 from everstep.spec.findings import Severity, raise_on_errors
 
@@ -67,6 +65,8 @@ class LaunchTrainingOperator(RunOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Launch or attach, then wait."""
+        from everstep.launch.decision import Action
+
         spec = self.spec()
         self.show_links(context, spec)
         with self.cluster_client(spec) as cluster:
@@ -88,6 +88,7 @@ class LaunchTrainingOperator(RunOperator):
             return self._conclude(context, spec, self._launcher(context, spec, cluster), Wait(**event))
 
     def _trigger(self, spec: TrainingSpec, state: RunState, deadline: float) -> TrainingTrigger:
+        from everstep.clients.access import ClusterAccess, StorageAccess
         from everstep.watch.triggers import TrainingTrigger
 
         return TrainingTrigger(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from everstep.run_operator import RunOperator
-from everstep.spec.training import RetentionSpec
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from everstep.checkpoints.catalogue import Shape
     from everstep.clients.run_folder import RunContents
     from everstep.retain.policy import Policy
+    from everstep.spec.training import RetentionSpec
 
 
 class PlanRetentionOperator(RunOperator):
