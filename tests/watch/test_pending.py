@@ -26,7 +26,7 @@ def test_a_refusal_stands_once_whatever_the_pods_were_called() -> None:
     events = [refused("lm-slice-0-0-a", "1"), refused("lm-slice-0-0-b", "2"), refused("x", "3", "another-slice-0")]
     expected = "Error creating: a pod is forbidden: no PriorityClass with name nope was found"
     assert pending.refusals(events, "lm") == [expected]
-    assert pending.explain([], events, "lm") == [f"no pod can be made: {expected}"]
+    assert pending.explain([], events, "lm", 4) == [f"no pod can be made: {expected}"]
     cause = pending.never_starts([], events, "lm")
     assert cause is not None
     assert cause.kind is CauseKind.CONFIGURATION
@@ -38,14 +38,13 @@ def test_refusals_are_passing_noise_while_there_are_pods() -> None:
 
 def test_what_pods_wait_for_is_counted() -> None:
     pods = [
-        replace(POD, phase="Running", node="n"),
         replace(POD, unschedulable="0/6 nodes are available"),
         replace(POD, unschedulable="0/6 nodes are available"),
         replace(POD, waiting_reason="ImagePullBackOff", waiting_message="not found"),
         replace(POD, waiting_reason="ContainerCreating"),
     ]
-    assert pending.explain(pods, [], "lm") == [
-        "1 of 5 pods run",
+    assert pending.explain(pods, [], "lm", 5) == [
+        "4 of 5 pods wait",
         "2 x no node: 0/6 nodes are available",
         "1 x ImagePullBackOff: not found",
     ]
@@ -55,4 +54,4 @@ def test_what_pods_wait_for_is_counted() -> None:
 
 
 def test_all_well_says_nothing() -> None:
-    assert pending.explain([replace(POD, phase="Running")], [], "lm") == []
+    assert pending.explain([], [], "lm", 5) == []

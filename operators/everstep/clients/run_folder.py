@@ -116,12 +116,29 @@ def records(folder: RunFolder) -> Steps[dict[str, Document]]:
     return (yield from _records(folder))
 
 
-def attempt(folder: RunFolder, launch: int, restart: int) -> Steps[list[Document]]:
-    """Read the reports of all nodes of one attempt, in order of rank."""
+def progress(folder: RunFolder, *, with_run_record: bool) -> Steps[dict[str, Document]]:
+    """Read status.json, and run.json if asked for: those that there are, by name."""
+    wanted = [folder.status, *([folder.run_record] if with_run_record else [])]
+    return (yield from _named_documents(wanted))
+
+
+def attempt(
+    folder: RunFolder, launch: int, restart: int, restored: dict[str, Document] | None = None
+) -> Steps[list[Document]]:
+    """Read the reports of all nodes of one attempt, in order of rank.
+
+    :param restored: what an earlier reading of this attempt found of nodes that had restored, by object name: these
+        are not read again. Reports of nodes that have restored since are added
+    """
     prefix = folder.attempt_prefix(launch, restart)
     level = listing((yield [ListRequest(prefix)])[0])
-    found = yield from _documents([prefix + item.name for item in level.objects if item.name.endswith(".json")])
-    return sorted(found, key=lambda report: int(report.get("rank", 0)))
+    known = {} if restored is None else restored
+    present = [prefix + item.name for item in level.objects if item.name.endswith(".json")]
+    found = yield from _named_documents([name for name in present if name not in known], whole_names=True)
+    if restored is not None:
+        restored.update((name, report) for name, report in found.items() if report.get("restored_tier"))
+    found |= {name: known[name] for name in present if name in known}
+    return sorted(found.values(), key=lambda report: int(report.get("rank", 0)))
 
 
 def attempts(folder: RunFolder, since_launch: int = 0) -> Steps[dict[tuple[int, int], list[Document]]]:
@@ -171,21 +188,20 @@ def _durable(folder: RunFolder) -> Steps[tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _records(folder: RunFolder) -> Steps[dict[str, Document]]:
-    names_of_records = [folder.run_record, folder.status, folder.lease]
-    answers = yield [ReadRequest(name) for name in names_of_records]
+    return (yield from _named_documents([folder.run_record, folder.status, folder.lease]))
+
+
+def _named_documents(object_names: Sequence[str], *, whole_names: bool = False) -> Steps[dict[str, Document]]:
+    """Read JSON objects: those that there are, by the last part of their names or by the whole of them."""
+    if not object_names:
+        return {}
+    answers = yield [ReadRequest(name) for name in object_names]
     found = {}
-    for name, answer in zip(names_of_records, answers, strict=True):
+    for name, answer in zip(object_names, answers, strict=True):
         document = _document(answer)
         if document is not None:
-            found[name.rpartition("/")[2]] = document
+            found[name if whole_names else name.rpartition("/")[2]] = document
     return found
-
-
-def _documents(object_names: Sequence[str]) -> Steps[list[Document]]:
-    if not object_names:
-        return []
-    answers = yield [ReadRequest(name) for name in object_names]
-    return [document for document in map(_document, answers) if document is not None]
 
 
 def _document(answer: Any) -> Document | None:

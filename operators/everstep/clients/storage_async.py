@@ -25,6 +25,8 @@ from everstep.clients.retrying import Backoff, tried
 REQUEST_SECONDS = 30
 # A run of thousands of nodes has as many reports: reading them must leave the event loop room for other work.
 REQUESTS_AT_ONCE = 8
+# Answers with so many objects are taken in within a millisecond.
+FEW_ENTRIES = 200
 FIELDS = "items(name,size,md5Hash,crc32c,timeCreated),prefixes,nextPageToken"
 
 
@@ -92,16 +94,17 @@ class AsyncBucketClient:
     async def run(self, steps: Steps[Result]) -> Result:
         """Carry out a reading, a few requests of each batch at once, and return its result."""
         answers: list[Answer] | None = None
-        try:
-            while True:
-                batch = next(steps) if answers is None else steps.send(answers)
-                answers = []
-                for first in range(0, len(batch), REQUESTS_AT_ONCE):
-                    some = batch[first : first + REQUESTS_AT_ONCE]
-                    answers += await asyncio.gather(*(self._answer(request) for request in some))
-        except StopIteration as done:
-            result: Result = done.value
-            return result
+        while True:
+            # Judging the listings of thousands of nodes takes long: not in the event loop.
+            large = answers is not None and sum(map(_entries, answers)) > FEW_ENTRIES
+            is_done, value = await asyncio.to_thread(_next, steps, answers) if large else _next(steps, answers)
+            if is_done:
+                result: Result = value
+                return result
+            answers = []
+            for first in range(0, len(value), REQUESTS_AT_ONCE):
+                some = value[first : first + REQUESTS_AT_ONCE]
+                answers += await asyncio.gather(*(self._answer(request) for request in some))
 
     async def _answer(self, request: Request) -> Answer:
         if isinstance(request, ListRequest):
@@ -124,3 +127,15 @@ class AsyncBucketClient:
                 return await ask(used.client)
 
         return await tried(asked, lambda: self._connections.renew(used), where, self._backoff)
+
+
+def _next(steps: Steps[Any], answers: list[Answer] | None) -> tuple[bool, Any]:
+    """Return whether a reading is done, and its result or its next batch of requests."""
+    try:
+        return False, next(steps) if answers is None else steps.send(answers)
+    except StopIteration as done:
+        return True, done.value
+
+
+def _entries(answer: Answer) -> int:
+    return len(answer.objects) + len(answer.folders) if isinstance(answer, Listing) else 1

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from everstep.checkpoints.layout import RunFolder
-from everstep.clients import run_folder
 from everstep.clients.access import ClusterAccess, StorageAccess
 from everstep.clients.errors import RemoteError
-from everstep.clients.resources import EVENTS, NODES, PODS
-from everstep.clients.storage_async import AsyncBucketClient
-from everstep.watch import classifier, pending, progress, story
+from everstep.watch import pending, story
 from everstep.watch import pods as pod_states
-from everstep.watch.classifier import CauseKind
-from everstep.watch.pods import PodState
+from everstep.watch.classifier import Cause
+from everstep.watch.inbox import Inbox
 from everstep.watch.progress import AttemptEnd
+from everstep.watch.progress_looks import Progress, ProgressWait, progress_of
+from everstep.watch.restarts import NoPods, Restarts, Stuck
 from everstep.watch.run_state import Phase, RunState
 from everstep.watch.shared import Subscription, subscribed
+from everstep.watch.starting import Pending
 
 Log = logging.Logger | Any
-FAILED_POD_LOOKS = 6
-FAILED_POD_PAUSE = 0.1
+# A wait that missed more restarts than this, while the cluster was away, judges the last ones only.
+MOST_RESTARTS_AT_ONCE = 3
 
 
 class WaitEnd(StrEnum):
@@ -40,12 +39,13 @@ class WaitEnd(StrEnum):
     ERROR = "error"
 
 
-@dataclass
+@dataclass(slots=True)
 class Follower:
-    """One wait.
+    """One wait. It listens to its inbox and asks nothing by itself: states of the JobSet come from the watch that all
+    waits share, reports from shared looks at the bucket, and what takes requests of its own runs beside it.
 
     :param deadline: seconds since the epoch
-    :param look_every: seconds between looks at status.json, and at pods that don't start
+    :param look_every: seconds between looks at status.json, and at pods that don't start; longer where there are many
     :param give_start: seconds for which a run may be unable to start before the wait gives up
     :param give_answer: seconds beyond the deadline for which the cluster may leave the first question unanswered
     """
@@ -62,50 +62,69 @@ class Follower:
     look_every: float = 30.0
     give_start: float = 300.0
     give_answer: float = 300.0
+    _inbox: Inbox = field(default_factory=Inbox)
     _state: RunState | None = None
-    _failed_pods: dict[int, dict[str, PodState]] = field(default_factory=dict)
-    _ends: list[AttemptEnd] = field(default_factory=list)
+    _restarts: Restarts | None = None
     _starting_since: float | None = None
+    _never: Cause | None = None
     _told_pending: str = ""
     _told_restore: int = -1
     _told_progress: str = ""
 
     async def follow(self) -> dict[str, Any]:
         """Return how the wait ended: `kind` (a WaitEnd) and `message`. Raises RemoteError when it can't be known."""
+        folder = RunFolder(self.bucket, self.run)
         async with (
-            self.storage.open_async(self.bucket) as bucket,
-            subscribed(self.access, self.namespace, self.run) as subscription,
+            progress_of(self.storage, folder, self._inbox, self.look_every) as reports,
+            subscribed(self.access, self.namespace, self.run, self._inbox) as subscription,
         ):
-            while True:
-                try:
-                    async with asyncio.timeout(self._patience()):
-                        state = await subscription.next()
-                except TimeoutError:
-                    end = self._late() or await self._look(subscription, bucket)
-                else:
-                    end = await self._changed(state, subscription, bucket)
-                if end is not None:
-                    return end
+            try:
+                return await self._listen(subscription, reports)
+            finally:
+                subscription.watch.starting.remove(self._inbox)
+                if self._restarts is not None:
+                    await self._restarts.stop()
+
+    async def _listen(self, subscription: Subscription, reports: ProgressWait) -> dict[str, Any]:
+        while True:
+            try:
+                told = await self._inbox.take(self._patience())
+            except TimeoutError:
+                return _event(WaitEnd.DEADLINE, f"at the deadline: {self._state or 'the cluster does not answer'}")
+            end = self._heard(told, subscription)
+            if end is not None:
+                return end
+            reports.attempt = self._untold_restore()
+
+    @property
+    def _ends(self) -> list[AttemptEnd]:
+        return self._restarts.ends if self._restarts is not None else []
 
     def _patience(self) -> float:
-        """Return how long to wait for the next state.
+        """Return how long to wait for the next thing told.
 
-        The first one is waited for beyond the deadline, since a run that has ended in time is not late; but not for
+        The first state is waited for beyond the deadline, since a run that has ended in time is not late; but not for
         ever, since a cluster may never answer again.
         """
-        remaining = self.deadline - time.time()
-        if self._state is None:
-            return max(0.0, remaining) + self.give_answer
-        return max(0.0, min(self.look_every, remaining))
+        remaining = max(0.0, self.deadline - time.time())
+        return remaining + self.give_answer if self._state is None else remaining
 
-    def _late(self) -> dict[str, Any] | None:
-        if time.time() < self.deadline:
-            return None
-        return _event(WaitEnd.DEADLINE, f"at the deadline: {self._state or 'the cluster does not answer'}")
+    def _heard(self, told: Any, subscription: Subscription) -> dict[str, Any] | None:
+        if told is None or isinstance(told, RunState):
+            return self._changed(told, subscription)
+        if isinstance(told, RemoteError):
+            raise told
+        if isinstance(told, Progress):
+            self._tell_progress(told)
+        elif isinstance(told, Pending):
+            return self._tell_pending(told, subscription)
+        elif isinstance(told, Stuck):
+            return _event(WaitEnd.NO_PROGRESS, told.message)
+        elif isinstance(told, NoPods):
+            return self._never_starts(told.attempt)
+        return None
 
-    async def _changed(
-        self, state: RunState | None, subscription: Subscription, bucket: AsyncBucketClient
-    ) -> dict[str, Any] | None:
+    def _changed(self, state: RunState | None, subscription: Subscription) -> dict[str, Any] | None:
         before, self._state = self._state, state
         if state is None or state.uid != self.uid:
             return _event(WaitEnd.GONE, "the JobSet is gone")
@@ -113,111 +132,88 @@ class Follower:
             self.log.info("%s", state)
         if state.is_terminal:
             return _event(WaitEnd.ENDED, str(state))
-        if before is not None and (state.restarts > before.restarts or state.ready_jobs < before.ready_jobs):
-            await self._collect_failed_pods(subscription)
+        restarted = before is not None and state.restarts > before.restarts
+        if before is not None and restarted:
+            for attempt in range(max(before.restarts, state.restarts - MOST_RESTARTS_AT_ONCE), state.restarts):
+                self._inquiries(subscription).judge(attempt, state.pods)
+        elif before is not None and state.ready_jobs < before.ready_jobs:
+            self._inquiries(subscription).collect(state.restarts, state.pods)
         if state.phase is not Phase.STARTING:
             self._starting_since = None
-        elif self._starting_since is None or (before is not None and state.restarts > before.restarts):
+            subscription.watch.starting.remove(self._inbox)
+        elif self._starting_since is None or restarted:
             self._starting_since = time.monotonic()
-        if before is not None and state.restarts > before.restarts:
-            return await self._restarted(before.restarts, state, subscription, bucket)
+            subscription.watch.starting.add(self._inbox, self.run, self.look_every)
         return None
 
-    async def _restarted(
-        self, attempt: int, state: RunState, subscription: Subscription, bucket: AsyncBucketClient
-    ) -> dict[str, Any] | None:
-        pods = list(self._failed_pods.pop(attempt, {}).values())
-        seen = classifier.classify(pods)
-        reports: list[dict[str, Any]] = []
-        try:
-            reports = await bucket.run(run_folder.attempt(RunFolder(self.bucket, self.run), self.launch, attempt))
-        except RemoteError as failure:
-            self.log.warning("The reports of restart %d can't be read: %s", attempt, failure.message)
-        end = progress.end_of(self.launch, attempt, reports, seen)
-        if end.cause.kind in (CauseKind.PEER_LOST, CauseKind.UNKNOWN):
-            names = {pod.node for pod in pods} | {str(report.get("node") or "") for report in reports}
-            cause = classifier.of_nodes(names - {""}, await self._nodes(subscription))
-            end = replace(end, cause=cause or end.cause)
-        self._ends = [*self._ends[-1:], end]
-        at = f" at step {end.last_step}" if end.last_step is not None else ""
-        self.log.warning("Restart %d%s, because: %s", state.restarts, at, end.cause)
-        if progress.is_stuck(self._ends):
-            return _event(
-                WaitEnd.NO_PROGRESS,
-                f"failed twice in the same way{at} without getting further: {end.cause}",
+    def _inquiries(self, subscription: Subscription) -> Restarts:
+        if self._restarts is None:
+            self._restarts = Restarts(
+                client=subscription.client,
+                storage=self.storage,
+                folder=RunFolder(self.bucket, self.run),
+                namespace=self.namespace,
+                launch=self.launch,
+                inbox=self._inbox,
+                log=self.log,
             )
-        return None
+        return self._restarts
 
-    async def _look(self, subscription: Subscription, bucket: AsyncBucketClient) -> dict[str, Any] | None:
-        if self._starting_since is None:
-            await self._tell_progress(bucket)
+    def _tell_pending(self, found: Pending, subscription: Subscription) -> dict[str, Any] | None:
+        """Say what the run waits for; find out whether it waits in vain when it has for long enough."""
+        state = self._state
+        if self._starting_since is None or state is None:
             return None
         waited = time.monotonic() - self._starting_since
-        pods = pod_states.of_attempt(await self._pods(subscription), self._state.restarts if self._state else 0)
-        events, _ = await subscription.client.list_all(EVENTS, self.namespace, fields="reason=FailedCreate")
-        told = "; ".join(pending.explain(pods, events, self.run))
+        if waited < self.look_every / 2:
+            # The look was due for others.
+            return None
+        pods = pod_states.of_attempt(found.pods, state.restarts)
+        told = "; ".join(pending.explain(pods, found.refusals, self.run, state.pods))
         if told and told != self._told_pending:
             self._told_pending = told
             self.log.info("Not all slices run after %.0f s: %s", waited, told)
-        cause = pending.never_starts(pods, events, self.run)
-        if cause is not None and waited >= self.give_start:
-            return _event(WaitEnd.NEVER_STARTS, f"can't start since {waited:.0f} s: {cause}")
+        self._never = pending.never_starts(pods, found.refusals, self.run)
+        if self._never is None or waited < self.give_start:
+            return None
+        if pods:
+            return self._never_starts(state.restarts)
+        # None is pending, but some may run; only if there is none at all do the refusals matter.
+        self._inquiries(subscription).confirm_no_pods(state.restarts)
         return None
 
-    async def _tell_progress(self, bucket: AsyncBucketClient) -> None:
-        try:
-            records = await bucket.run(run_folder.records(RunFolder(self.bucket, self.run)))
-            await self._tell_restore(bucket, int((records.get("run.json") or {}).get("nodes", 0)))
-        except RemoteError as failure:
-            self.log.info("Progress can't be read: %s", failure.message)
+    def _never_starts(self, attempt: int) -> dict[str, Any] | None:
+        if self._starting_since is None or self._never is None or self._state is None:
+            return None
+        if self._state.restarts != attempt:
+            return None
+        waited = time.monotonic() - self._starting_since
+        return _event(WaitEnd.NEVER_STARTS, f"can't start since {waited:.0f} s: {self._never}")
+
+    def _untold_restore(self) -> tuple[int, int] | None:
+        restart = self._state.restarts if self._state is not None else 0
+        return None if self._told_restore == restart else (self.launch, restart)
+
+    def _tell_progress(self, found: Progress) -> None:
+        if found.failure:
+            self.log.info("Progress can't be read: %s", found.failure)
             return
-        told = describe_status(records.get("status.json"), self.launch)
+        if found.restored is not None and found.attempt is not None and found.attempt == self._untold_restore():
+            self._tell_restore(found.attempt, found.restored)
+        if self._starting_since is not None:
+            return
+        told = describe_status(found.status, self.launch)
         if told != self._told_progress:
             self._told_progress = told
             self.log.info("%s: %s", self.run, told)
 
-    async def _tell_restore(self, bucket: AsyncBucketClient, nodes: int) -> None:
+    def _tell_restore(self, attempt: tuple[int, int], restored: list[dict[str, Any]]) -> None:
         """Tell once per attempt what it restored, when all its nodes have reported."""
-        restart = self._state.restarts if self._state is not None else 0
-        if self._told_restore == restart:
-            return
-        reports = await bucket.run(run_folder.attempt(RunFolder(self.bucket, self.run), self.launch, restart))
-        restored = [report for report in reports if report.get("restored_tier")]
-        if not nodes or len(restored) < nodes:
-            return
-        self._told_restore = restart
-        told = story.of_attempts({(self.launch, restart): restored})[0]
+        self._told_restore = attempt[1]
+        told = story.of_attempts({attempt: restored})[0]
         before = self._ends[-1].last_step if self._ends else None
         lost = f"; {max(before - (told.restored_step or 0), 0)} steps to do again" if before is not None else ""
-        self.log.info("Restart %d %s%s", restart, told.start, lost)
-
-    async def _collect_failed_pods(self, subscription: Subscription) -> None:
-        """Keep what failed pods say, since a restart deletes them.
-
-        A slice stops being ready a moment before its pod has failed, so a look that finds none is repeated.
-        """
-        for _ in range(FAILED_POD_LOOKS):
-            failed = [pod for pod in await self._pods(subscription) if pod.has_failed]
-            for pod in failed:
-                self._failed_pods.setdefault(pod.attempt, {})[pod.uid] = pod
-            if failed:
-                return
-            await asyncio.sleep(FAILED_POD_PAUSE)
-
-    async def _nodes(self, subscription: Subscription) -> list[dict[str, Any]]:
-        try:
-            return (await subscription.client.list_all(NODES))[0]
-        except RemoteError as failure:
-            self.log.info("Nodes can't be read: %s", failure.message)
-            return []
-
-    async def _pods(self, subscription: Subscription) -> list[PodState]:
-        try:
-            pods, _ = await subscription.client.list_all(PODS, self.namespace, labels=pending.selector(self.run))
-        except RemoteError as failure:
-            self.log.info("Pods can't be read: %s", failure.message)
-            return []
-        return [pod_states.of_pod(pod) for pod in pods]
+        self.log.info("Restart %d %s%s", attempt[1], told.start, lost)
 
 
 def describe_status(status: Mapping[str, Any] | None, launch: int) -> str:

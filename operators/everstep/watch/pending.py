@@ -15,10 +15,12 @@ from everstep.watch.pods import PodState
 _POD_NAME = re.compile(r'pods "[^"]+"')
 
 
-def explain(pods: Sequence[PodState], events: Iterable[Mapping[str, Any]], run: str) -> list[str]:
+def explain(pods: Sequence[PodState], events: Iterable[Mapping[str, Any]], run: str, expected: int) -> list[str]:
     """Return sentences about what pods of the present attempt wait for, the most frequent first.
 
-    :param events: events of the namespace with the reasons FailedCreate, FailedScheduling and FailedMount
+    :param pods: those that are pending
+    :param events: events of the namespace with the reason FailedCreate
+    :param expected: how many pods the run has in all
     """
     told: Counter[str] = Counter()
     for pod in pods:
@@ -29,9 +31,7 @@ def explain(pods: Sequence[PodState], events: Iterable[Mapping[str, Any]], run: 
     if not pods:
         refused = refusals(events, run)
         return [f"no pod can be made: {text}" for text in refused[:2]]
-    running = sum(1 for pod in pods if pod.phase == "Running")
-    head = [f"{running} of {len(pods)} pods run"] if running < len(pods) else []
-    return head + [f"{count} x {text}" for text, count in told.most_common(3)]
+    return [f"{len(pods)} of {expected} pods wait", *(f"{count} x {text}" for text, count in told.most_common(3))]
 
 
 def refusals(events: Iterable[Mapping[str, Any]], run: str) -> list[str]:

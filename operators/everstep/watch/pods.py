@@ -9,7 +9,7 @@ from typing import Any
 from everstep.launch import labels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PodState:
     """A pod. `exit_code` and the reasons are those of the training container; sidecars don't count."""
 

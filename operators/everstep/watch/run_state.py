@@ -5,6 +5,7 @@ Counters of a JobSet lag behind its pods, so an end is only what a terminal cond
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,8 @@ from typing import Any
 
 from everstep.launch import labels
 
+# One state is kept for each JobSet of a namespace, so none may be large.
+LONGEST_MESSAGE = 1000
 # Set by Everstep on a JobSet that it suspended because going on was useless.
 STOPPED = "everstep.dev/stopped"
 
@@ -30,12 +33,12 @@ class Phase(StrEnum):
 TERMINAL = frozenset({Phase.COMPLETED, Phase.FAILED})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RunState:
     """What a JobSet says of the run.
 
-    `jobs` counts slices: all, and those of which every pod is ready. `attempt` counts the JobSets that the holder has
-    made, this one included, because those before it failed.
+    `jobs` counts slices: all, and those of which every pod is ready; `pods` counts the pods of all. `attempt` counts
+    the JobSets that the holder has made, this one included, because those before it failed.
     """
 
     name: str
@@ -56,6 +59,7 @@ class RunState:
     stopped: str | None = None
     attempt: int = 1
     deleting: bool = False
+    pods: int = 0
 
     @property
     def is_terminal(self) -> bool:
@@ -84,7 +88,11 @@ def of_jobset(jobset: Mapping[str, Any]) -> RunState:
         for condition in status.get("conditions") or []
         if str(condition.get("status")) == "True"
     }
-    jobs = sum(int(each.get("replicas", 1)) for each in spec.get("replicatedJobs") or [])
+    jobs = pods = 0
+    for each in spec.get("replicatedJobs") or []:
+        replicas = int(each.get("replicas", 1))
+        jobs += replicas
+        pods += replicas * int(((each.get("template") or {}).get("spec") or {}).get("parallelism") or 1)
     ready = sum(
         int(each.get("ready") or 0) + int(each.get("succeeded") or 0)
         for each in status.get("replicatedJobsStatus") or []
@@ -93,7 +101,7 @@ def of_jobset(jobset: Mapping[str, Any]) -> RunState:
     launch, attempt = (str(annotations.get(key, "")) for key in (labels.LAUNCH, labels.ATTEMPT))
     return RunState(
         name=metadata.get("name", ""),
-        namespace=metadata.get("namespace", ""),
+        namespace=sys.intern(metadata.get("namespace", "")),
         uid=metadata.get("uid", ""),
         resource_version=str(metadata.get("resourceVersion", "")),
         phase=phase,
@@ -103,13 +111,14 @@ def of_jobset(jobset: Mapping[str, Any]) -> RunState:
         jobs=jobs,
         ready_jobs=ready,
         reason=str(deciding.get("reason", "")),
-        message=str(deciding.get("message", "")),
+        message=str(deciding.get("message", ""))[:LONGEST_MESSAGE],
         holder=annotations.get(labels.HOLDER),
         run=(metadata.get("labels") or {}).get(labels.RUN),
         spec_hash=annotations.get(labels.SPEC_HASH),
         stopped=annotations.get(STOPPED),
         attempt=int(attempt) if attempt.isdecimal() else 1,
         deleting=bool(metadata.get("deletionTimestamp")),
+        pods=pods,
     )
 
 

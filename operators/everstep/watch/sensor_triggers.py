@@ -1,33 +1,48 @@
-"""The looks that sensors take from the triggerer: few requests each, at intervals with some chance in them."""
+"""The waits of sensors: they share the watch and the readings of buckets with all other waits of the triggerer."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from everstep.checkpoints.catalogue import Shape
+from everstep.checkpoints.catalogue import BackupState, Shape
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import run_folder
 from everstep.clients.access import ClusterAccess, StorageAccess
 from everstep.clients.errors import RemoteError
-from everstep.clients.kubernetes_async import AsyncKubernetesClient
-from everstep.clients.resources import JOBSETS
+from everstep.clients.run_folder import RunContents
 from everstep.clients.storage_async import AsyncBucketClient
-from everstep.watch import run_state, story
+from everstep.watch import backup_rhythm, story
+from everstep.watch.folder_looks import Reading, reading
+from everstep.watch.inbox import Inbox
+from everstep.watch.run_state import RunState
+from everstep.watch.shared import subscribed
 from everstep.watch.triggers import DWELL_SECONDS
 
-Found = tuple[dict[str, Any] | None, str]
+# How long beyond its deadline a wait that has not seen anything yet waits for the first answer.
+GIVE_ANSWER_SECONDS = 300.0
 
 
-class PollingTrigger(BaseTrigger):
-    """Looks again and again until something is found or the deadline has passed. Subclasses say what to look for.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a wait has seen so far: the result if that is what it waits for, and how it is in words."""
 
-    The event has `kind` (found, deadline or error), `message`, and `result` when found.
+    message: str
+    result: dict[str, Any] | None = None
+
+
+class SensorTrigger(BaseTrigger):
+    """Fires once, when what it is told is what it waits for, or the deadline has passed. Subclasses say what that is.
+
+    The event has `kind` (found, deadline or error), `message`, and `result` when found. A trigger that starts after
+    its deadline, because the triggerer was full or away, looks once before it says so.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -47,32 +62,43 @@ class PollingTrigger(BaseTrigger):
 
     async def wait(self) -> dict[str, Any]:
         """Wait, and return the event's content."""
+        inbox = Inbox()
         try:
-            return await self.look_until_found()
+            async with AsyncExitStack() as sources:
+                return await self._listen(inbox, sources)
         except RemoteError as failure:
             return {"kind": "error", "message": failure.message}
 
-    async def look_until_found(self) -> dict[str, Any]:
-        """Open what is needed, look until found, and return the event's content."""
+    async def open(self, inbox: Inbox, sources: AsyncExitStack) -> None:
+        """Let the inbox be told what matters."""
         raise NotImplementedError
 
-    async def _repeat(self, look: Any) -> dict[str, Any]:
-        told = ""
+    async def take_in(self, told: Any, inbox: Inbox, sources: AsyncExitStack) -> Seen | None:
+        """Return what is seen with what was just told; None while that is not enough to say anything."""
+        raise NotImplementedError
+
+    async def _listen(self, inbox: Inbox, sources: AsyncExitStack) -> dict[str, Any]:
+        await self.open(inbox, sources)
+        seen: Seen | None = None
         while True:
-            result, message = await look()
-            if result is not None:
-                return {"kind": "found", "message": message, "result": result}
-            if message != told:
-                told = message
-                self.log.info("%s", message)
-            remaining = float(self.arguments["deadline"]) - time.time()
-            if remaining <= 0:
-                return {"kind": "deadline", "message": message}
-            interval = float(self.arguments["poke_interval"]) * random.uniform(0.9, 1.1)
-            await asyncio.sleep(min(interval, remaining))
+            remaining = max(0.0, float(self.arguments["deadline"]) - time.time())
+            try:
+                told = await inbox.take(remaining + (GIVE_ANSWER_SECONDS if seen is None else 0.0))
+            except TimeoutError:
+                return {"kind": "deadline", "message": seen.message if seen else "there was no answer"}
+            if isinstance(told, RemoteError):
+                raise told
+            now = await self.take_in(told, inbox, sources)
+            if now is None:
+                continue
+            if now.result is not None:
+                return {"kind": "found", "message": now.message, "result": now.result}
+            if seen is None or now.message != seen.message:
+                self.log.info("%s", now.message)
+            seen = now
 
 
-class CheckpointTrigger(PollingTrigger):
+class CheckpointTrigger(SensorTrigger):
     """Fires when a complete checkpoint at `min_step` or above is in a run's folder."""
 
     def __init__(
@@ -103,23 +129,36 @@ class CheckpointTrigger(PollingTrigger):
         self.shape = Shape(nodes, 1, data_parallelism)
         self.min_step = min_step
 
-    async def look_until_found(self) -> dict[str, Any]:
-        """Look into the run's folder until a complete checkpoint is new enough."""
-        async with StorageAccess(**self.arguments["storage"]).open_async(self.folder.bucket) as bucket:
-            return await self._repeat(lambda: self._look(bucket))
+    async def open(self, inbox: Inbox, sources: AsyncExitStack) -> None:
+        """Read the run's folder at the rhythm of its backups, once for all waits on it."""
+        await sources.enter_async_context(
+            reading(
+                StorageAccess(**self.arguments["storage"]),
+                self.folder.bucket,
+                ("checkpoints", self.folder, self.shape),
+                self._read,
+                _to_next_backup,
+                inbox,
+                float(self.arguments["poke_interval"]),
+            )
+        )
 
-    async def _look(self, bucket: AsyncBucketClient) -> Found:
-        contents = await bucket.run(run_folder.contents(self.folder, self.shape, everything=False))
+    async def take_in(self, told: Any, inbox: Inbox, sources: AsyncExitStack) -> Seen | None:
+        """Return what the newest complete checkpoint is."""
+        contents: RunContents = told.value
         good = contents.last_known_good
         if good is None:
-            return None, f"no complete checkpoint in {self.folder.url()} yet"
+            return Seen(f"no complete checkpoint in {self.folder.url()} yet")
         if good.step < self.min_step:
-            return None, f"the newest complete checkpoint is step {good.step} ({good.tier} {good.name})"
+            return Seen(f"the newest complete checkpoint is step {good.step} ({good.tier} {good.name})")
         result = {"step": good.step, "tier": good.tier, "name": good.name}
-        return result, f"step {good.step} is complete: {good.tier} {good.name}"
+        return Seen(f"step {good.step} is complete: {good.tier} {good.name}", result)
+
+    async def _read(self, bucket: AsyncBucketClient) -> RunContents:
+        return await bucket.run(run_folder.contents(self.folder, self.shape, everything=False))
 
 
-class RestoreTrigger(PollingTrigger):
+class RestoreTrigger(SensorTrigger):
     """Fires when all nodes of the present attempt have reported what they restored."""
 
     def __init__(
@@ -152,28 +191,67 @@ class RestoreTrigger(PollingTrigger):
         self.namespace = namespace
         self.nodes = nodes
         self.min_restart = min_restart
+        self._attempt: tuple[int, int] | None = None
+        self._reports: AsyncExitStack | None = None
 
-    async def look_until_found(self) -> dict[str, Any]:
-        """Look at the JobSet and its attempt's reports until all nodes have restored."""
-        async with (
-            StorageAccess(**self.arguments["storage"]).open_async(self.folder.bucket) as bucket,
-            ClusterAccess(**self.arguments["cluster"]).open_async() as cluster,
-        ):
-            return await self._repeat(lambda: self._look(cluster, bucket))
+    async def open(self, inbox: Inbox, sources: AsyncExitStack) -> None:
+        """Listen to the JobSet on the watch that all waits share."""
+        self._attempt = None
+        self._reports = await sources.enter_async_context(AsyncExitStack())
+        access = ClusterAccess(**self.arguments["cluster"])
+        await sources.enter_async_context(subscribed(access, self.namespace, self.folder.run, inbox))
 
-    async def _look(self, cluster: AsyncKubernetesClient, bucket: AsyncBucketClient) -> Found:
-        found = await cluster.find(JOBSETS, self.folder.run, self.namespace)
-        if found is None:
-            return None, f"there is no JobSet {self.namespace}/{self.folder.run}"
-        state = run_state.of_jobset(found)
+    async def take_in(self, told: Any, inbox: Inbox, sources: AsyncExitStack) -> Seen | None:
+        """Return how many nodes of the present attempt have restored."""
+        if isinstance(told, Reading):
+            return self._restored(told.value) if told.key == self._key(self._attempt) else None
+        if told is None:
+            await self._read_reports_of(None, inbox)
+            return Seen(f"there is no JobSet {self.namespace}/{self.folder.run}")
+        state: RunState = told
         if state.restarts < self.min_restart or state.launch is None:
-            return None, f"waiting for restart {self.min_restart}: {state}"
-        reports = await bucket.run(run_folder.attempt(self.folder, state.launch, state.restarts))
+            await self._read_reports_of(None, inbox)
+            return Seen(f"waiting for restart {self.min_restart}: {state}")
+        await self._read_reports_of((state.launch, state.restarts), inbox)
+        return None
+
+    async def _read_reports_of(self, attempt: tuple[int, int] | None, inbox: Inbox) -> None:
+        """Read an attempt's reports again and again instead of another one's; None reads nothing."""
+        if attempt == self._attempt:
+            return
+        assert self._reports is not None, "opened before anything is told"
+        await self._reports.aclose()
+        self._attempt = attempt
+        if attempt is None:
+            return
+        restored: dict[str, Any] = {}
+
+        async def read(bucket: AsyncBucketClient) -> list[dict[str, Any]]:
+            return await bucket.run(run_folder.attempt(self.folder, *attempt, restored))
+
+        await self._reports.enter_async_context(
+            reading(
+                StorageAccess(**self.arguments["storage"]),
+                self.folder.bucket,
+                self._key(attempt),
+                read,
+                lambda _, least: least,
+                inbox,
+                float(self.arguments["poke_interval"]),
+            )
+        )
+
+    def _key(self, attempt: tuple[int, int] | None) -> tuple[str, RunFolder, tuple[int, int] | None]:
+        return ("reports", self.folder, attempt)
+
+    def _restored(self, reports: list[dict[str, Any]]) -> Seen:
+        assert self._attempt is not None, "only the present attempt's reports are taken in"
+        launch, restart = self._attempt
         restored = [report for report in reports if report.get("restored_tier")]
         if len(restored) < self.nodes:
-            where = f"launch {state.launch}, restart {state.restarts}"
-            return None, f"{len(restored)} of {self.nodes} nodes have restored ({where})"
-        told = story.of_attempts({(state.launch, state.restarts): restored})[0]
+            where = f"launch {launch}, restart {restart}"
+            return Seen(f"{len(restored)} of {self.nodes} nodes have restored ({where})")
+        told = story.of_attempts({self._attempt: restored})[0]
         result = {
             "launch": told.launch,
             "restart": told.restart,
@@ -181,4 +259,14 @@ class RestoreTrigger(PollingTrigger):
             "tier": told.tier,
             "tiers": told.tiers,
         }
-        return result, str(told)
+        return Seen(str(told), result)
+
+
+def _to_next_backup(contents: RunContents, least: float) -> float:
+    backups = contents.catalogue.backups
+    return backup_rhythm.seconds_to_next_look(
+        [backup.name for backup in backups] + list(contents.unjudged),
+        in_flight=any(backup.state is BackupState.IN_FLIGHT for backup in backups),
+        now=datetime.now(UTC),
+        least=least,
+    )

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from everstep.spec.training import TrainingSpec
-    from everstep.watch.sensor_triggers import PollingTrigger
+    from everstep.watch.sensor_triggers import SensorTrigger
 
 
 class _RunSensor(RunOperator):
     """A wait for something about a run.
 
-    :param poke_interval: seconds between looks
+    :param poke_interval: least seconds between looks at the bucket; backups are looked for at their own rhythm
     :param timeout: seconds after which the sensor fails; a deadline that restarts and deferrals don't move
     :param deferrable: wait in the triggerer; False waits in the worker
     """
@@ -56,7 +56,7 @@ class _RunSensor(RunOperator):
             raise AirflowFailException(f"not seen within {self.timeout:g} s: {event.get('message')}")
         raise AirflowException(f"can't look: {event.get('message')}")
 
-    def trigger(self, spec: TrainingSpec, deadline: float) -> PollingTrigger:
+    def trigger(self, spec: TrainingSpec, deadline: float) -> SensorTrigger:
         """Return the wait."""
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class CheckpointSensor(_RunSensor):
         super().__init__(**kwargs)
         self.min_step = min_step
 
-    def trigger(self, spec: TrainingSpec, deadline: float) -> PollingTrigger:
+    def trigger(self, spec: TrainingSpec, deadline: float) -> SensorTrigger:
         """Return the wait."""
         from everstep.watch.sensor_triggers import CheckpointTrigger
 
@@ -106,7 +106,7 @@ class RestoreSensor(_RunSensor):
         super().__init__(**kwargs)
         self.min_restart = min_restart
 
-    def trigger(self, spec: TrainingSpec, deadline: float) -> PollingTrigger:
+    def trigger(self, spec: TrainingSpec, deadline: float) -> SensorTrigger:
         """Return the wait."""
         from everstep.watch.sensor_triggers import RestoreTrigger
 

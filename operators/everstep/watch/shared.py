@@ -4,7 +4,8 @@ A wait subscribes to the JobSet of one name and gets each of its states once and
 while there is no such JobSet), then every change, then None when it is deleted. States are compared by resource
 version, so what a new list tells again is not told twice, and what changed while the watch was away is.
 
-The watch starts with the first subscription and ends with the last one.
+The watch starts with the first subscription and ends with the last one. Of each JobSet in the namespace it keeps a
+RunState, about a kilobyte, so that a wait that comes later costs no request.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -21,47 +22,59 @@ from everstep.clients.access import ClusterAccess
 from everstep.clients.errors import Gone, RemoteError, Unauthenticated, Unavailable
 from everstep.clients.kubernetes_async import AsyncKubernetesClient
 from everstep.clients.resources import JOBSETS
-from everstep.clients.retrying import Backoff
+from everstep.clients.retrying import PATIENCE_SECONDS, Backoff
+from everstep.clients.watch_stream import Stalled
 from everstep.watch import run_state
+from everstep.watch.inbox import Inbox
 from everstep.watch.run_state import RunState
+from everstep.watch.starting import StartingRuns
 
 log = logging.getLogger(__name__)
 
-# API servers send a bookmark about once a minute; a watch that is silent for longer has lost its connection.
-SILENCE_SECONDS = 150.0
+# API servers send a bookmark every 60 to 75 s; a watch that is silent for longer has lost its connection.
+SILENCE_SECONDS = 90.0
+# A watch that lasted so long was a working one: when it ends, the next try comes at once.
+WORKED_SECONDS = 1.0
+LONGEST_RETRY_AFTER = 60.0
 _RECONNECT = Backoff(first=0.2, longest=15.0)
+# Waits that are woken before others in the event loop get their turn.
+TOLD_AT_ONCE = 50
 
-Told = RunState | None | RemoteError
 
-
-@dataclass
+@dataclass(eq=False, slots=True)
 class Subscription:
-    """One wait on one JobSet."""
+    """One wait on one JobSet. `inbox` is told a RunState, None or a RemoteError."""
 
     name: str
-    client: AsyncKubernetesClient
-    _states: asyncio.Queue[Told] = field(default_factory=asyncio.Queue)
+    watch: SharedWatch
+    inbox: Inbox = field(default_factory=Inbox)
+
+    @property
+    def client(self) -> AsyncKubernetesClient:
+        """The cluster's client, which all waits share."""
+        return self.watch.client
 
     async def next(self) -> RunState | None:
         """Return the next state, None when there is no such JobSet (any more).
 
         Raises RemoteError when the watch can't go on: refused credentials, no leave, no such kind of object.
         """
-        told = await self._states.get()
+        told = await self.inbox.take()
         if isinstance(told, RemoteError):
             raise told
+        assert told is None or isinstance(told, RunState)
         return told
-
-    def tell(self, told: Told) -> None:
-        """Hand over a state; never blocks."""
-        self._states.put_nowait(told)
 
 
 class SharedWatch:
-    """The watch on all JobSets of a namespace."""
+    """The watch on all JobSets of a namespace.
+
+    :param silence: seconds without an event or a bookmark after which the connection counts as lost
+    """
 
     def __init__(self, client: AsyncKubernetesClient, namespace: str, *, silence: float = SILENCE_SECONDS) -> None:
         self.client = client
+        self.starting = StartingRuns(client, namespace)
         self._namespace = namespace
         self._silence = silence
         self._states: dict[str, RunState] = {}
@@ -70,14 +83,14 @@ class SharedWatch:
         self._failure: RemoteError | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def subscribe(self, name: str) -> Subscription:
+    def subscribe(self, name: str, inbox: Inbox | None = None) -> Subscription:
         """Add a wait on the JobSet of that name."""
-        subscription = Subscription(name, self.client)
+        subscription = Subscription(name, self, inbox or Inbox())
         self._subscriptions[name].append(subscription)
         if self._listed:
-            subscription.tell(self._states.get(name))
+            subscription.inbox.put(self._states.get(name))
         if self._failure is not None:
-            subscription.tell(self._failure)
+            subscription.inbox.put(self._failure)
         elif self._task is None:
             self._task = asyncio.create_task(self._follow(), name=f"everstep-watch-{self._namespace}")
         return subscription
@@ -92,6 +105,7 @@ class SharedWatch:
 
     async def stop(self) -> None:
         """End the watch and close its connection."""
+        await self.starting.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -113,54 +127,67 @@ class SharedWatch:
 
     async def _list_and_watch(self) -> None:
         version: str | None = None
-        lost = 0
-        refreshed = False
+        troubles = _Troubles(self._namespace)
         while True:
             try:
                 if version is None:
-                    items, version = await self.client.list_all(JOBSETS, self._namespace)
-                    self._replace(run_state.of_jobset(item) for item in items)
-                heard = False
-                async with self.client.watch(JOBSETS, self._namespace, version, silence=self._silence) as events:
-                    async for event in events:
-                        heard, lost, refreshed = True, 0, False
-                        version = self._apply(event) or version
-                if heard:
-                    continue
-                # The server ends watches now and then; one that ends at once must not become a busy loop.
-                lost += 1
-                await asyncio.sleep(_RECONNECT.wait(lost))
-            except Gone:
-                version = None
-                await asyncio.sleep(random.uniform(0, _RECONNECT.first))
-            except Unauthenticated:
-                if refreshed:
-                    raise
-                refreshed = True
-                await self.client.refresh()
-            except Unavailable as failure:
-                lost += 1
-                wait = max(_RECONNECT.wait(lost), failure.retry_after or 0.0)
-                log.info("Watch on JobSets of %s lost (%s); again in %.1f s", self._namespace, failure.message, wait)
-                await asyncio.sleep(wait)
+                    version = await self._list()
+                version = await self._watch(version, troubles)
+                await troubles.ended_plainly()
+            except _Lost as lost:
+                version = lost.version
+                await troubles.sit_out(lost.failure, knows_us=self._listed)
+            except RemoteError as failure:
+                await troubles.sit_out(failure, knows_us=self._listed)
 
-    def _replace(self, listed: Iterable[RunState]) -> None:
+    async def _list(self) -> str:
+        states, version = await self.client.list_reduced(JOBSETS, self._namespace, run_state.of_jobset)
+        await self._replace(states)
+        return version
+
+    async def _watch(self, version: str, troubles: _Troubles) -> str:
+        """Watch from a version until the server ends it plainly; return the version to go on from. Raises _Lost."""
+        try:
+            async with self.client.watch(JOBSETS, self._namespace, version, silence=self._silence) as events:
+                troubles.opened()
+                async for event in events:
+                    troubles.heard(event)
+                    reached = self._apply(event)
+                    if _is_before(reached, version):
+                        raise Gone(f"the version went back from {version} to {reached}: this is another cluster")
+                    version = reached or version
+        except Gone as failure:
+            raise _Lost(None, failure) from failure
+        except Stalled as failure:
+            # A server that was restored from a backup is silent until it reaches the version again; a list tells.
+            raise _Lost(None, failure) from failure
+        except RemoteError as failure:
+            raise _Lost(version, failure) from failure
+        return version
+
+    async def _replace(self, listed: Iterable[RunState]) -> None:
+        """Take a whole list in; tells the waits a few at a time, since all of them may have to be told at once."""
         present = {state.name: state for state in listed}
         first = not self._listed
         self._listed = True
         before, self._states = self._states, present
-        for name in list(self._subscriptions):
-            new, old = present.get(name), before.get(name)
-            if first or not _same(old, new):
-                self._tell(name, new)
+        # A wait that comes from here on is told its state when it subscribes.
+        waiting = list(self._subscriptions)
+        changed = [name for name in waiting if first or not _same(before.get(name), present.get(name))]
+        subscribed = {name: list(self._subscriptions[name]) for name in changed}
+        for count, (name, subscriptions) in enumerate(subscribed.items(), 1):
+            for subscription in subscriptions:
+                subscription.inbox.put(present.get(name))
+            if count % TOLD_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _apply(self, event: dict[str, object]) -> str:
         """Take one event in, and return the version that it brings."""
         obj = event.get("object")
         assert isinstance(obj, dict)
-        state = run_state.of_jobset(obj)
         if event.get("type") == "BOOKMARK":
-            return state.resource_version
+            return str((obj.get("metadata") or {}).get("resourceVersion") or "")
+        state = run_state.of_jobset(obj)
         if event.get("type") == "DELETED":
             if self._states.pop(state.name, None) is not None:
                 self._tell(state.name, None)
@@ -169,9 +196,9 @@ class SharedWatch:
             self._tell(state.name, state)
         return state.resource_version
 
-    def _tell(self, name: str, told: Told) -> None:
+    def _tell(self, name: str, told: RunState | RemoteError | None) -> None:
         for subscription in self._subscriptions.get(name, ()):
-            subscription.tell(told)
+            subscription.inbox.put(told)
 
     def _end(self, failure: RemoteError) -> None:
         self._failure = failure
@@ -179,17 +206,88 @@ class SharedWatch:
             self._tell(name, failure)
 
 
+class _Lost(Exception):
+    """A watch ended badly. `version` is where the next one goes on, None if only a list can tell."""
+
+    def __init__(self, version: str | None, failure: RemoteError) -> None:
+        self.version = version
+        self.failure = failure
+
+
+class _Troubles:
+    """What went wrong since the last working watch, and how long to wait before the next try."""
+
+    def __init__(self, namespace: str, chance: Callable[[float, float], float] = random.uniform) -> None:
+        self._namespace = namespace
+        self._chance = chance
+        self._in_a_row = 0
+        self._opened_at: float | None = None
+        self._heard = False
+        self._refused_since: float | None = None
+
+    def opened(self) -> None:
+        """A watch was opened."""
+        self._opened_at = asyncio.get_running_loop().time()
+        self._refused_since = None
+
+    def heard(self, event: Mapping[str, object]) -> None:
+        """Something came on the watch."""
+        self._heard = self._heard or event.get("type") != "BOOKMARK"
+
+    async def ended_plainly(self) -> None:
+        """The server ended a watch, as it does now and then; one that ends at once must not become a busy loop."""
+        self._count()
+        if self._in_a_row:
+            await asyncio.sleep(_RECONNECT.wait(self._in_a_row))
+
+    async def sit_out(self, failure: RemoteError, *, knows_us: bool) -> None:
+        """Wait before the next try, or raise the failure when no other try can help.
+
+        Credentials that were refused are renewed at once. A service that took them before may refuse them for a while
+        because it can't check any; so only one that goes on refusing is believed.
+
+        :param knows_us: whether the service has answered before
+        """
+        self._count()
+        if isinstance(failure, Gone):
+            await asyncio.sleep(self._chance(0, _RECONNECT.first) if self._in_a_row <= 1 else self._wait())
+        elif isinstance(failure, Unauthenticated):
+            now = asyncio.get_running_loop().time()
+            first, self._refused_since = self._refused_since is None, self._refused_since or now
+            if not first:
+                if not knows_us or now - self._refused_since > PATIENCE_SECONDS:
+                    raise failure
+                await asyncio.sleep(self._wait())
+        elif isinstance(failure, Unavailable):
+            wait = self._wait() + min(failure.retry_after or 0.0, LONGEST_RETRY_AFTER)
+            log.info("Watch on JobSets of %s lost (%s); again in %.1f s", self._namespace, failure.message, wait)
+            await asyncio.sleep(wait)
+        else:
+            raise failure
+
+    def _wait(self) -> float:
+        return _RECONNECT.wait(max(self._in_a_row, 1))
+
+    def _count(self) -> None:
+        now = asyncio.get_running_loop().time()
+        worked = self._heard or (self._opened_at is not None and now - self._opened_at >= WORKED_SECONDS)
+        self._opened_at, self._heard = None, False
+        self._in_a_row = 0 if worked else self._in_a_row + 1
+
+
 _watches: dict[tuple[asyncio.AbstractEventLoop, ClusterAccess, str], SharedWatch] = {}
 
 
 @asynccontextmanager
-async def subscribed(access: ClusterAccess, namespace: str, name: str) -> AsyncIterator[Subscription]:
+async def subscribed(
+    access: ClusterAccess, namespace: str, name: str, inbox: Inbox | None = None
+) -> AsyncIterator[Subscription]:
     """Wait on a JobSet through the event loop's watch on its cluster and namespace, made if there is none yet."""
     key = (asyncio.get_running_loop(), access, namespace)
     watch = _watches.get(key)
     if watch is None or watch.has_failed:
         watch = _watches[key] = SharedWatch(access.open_async(), namespace)
-    subscription = watch.subscribe(name)
+    subscription = watch.subscribe(name, inbox)
     try:
         yield subscription
     finally:
@@ -203,3 +301,8 @@ def _same(one: RunState | None, other: RunState | None) -> bool:
     if one is None or other is None:
         return one is other
     return (one.uid, one.resource_version) == (other.uid, other.resource_version)
+
+
+def _is_before(one: str, other: str) -> bool:
+    """Say whether a version is older than another: both are whole numbers that only grow within one cluster."""
+    return one.isdecimal() and other.isdecimal() and int(one) < int(other)
