@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +54,44 @@ def path_of(plural: str, namespace: str | None = None, name: str | None = None, 
     parts += [f"namespaces/{namespace}"] if namespace else []
     parts += [part for part in (plural, name, subresource) if part]
     return "/".join(parts)
+
+
+class Stream:
+    """The events of one watch; a context manager, so that it is closed."""
+
+    def __init__(self, answer: Any, deadline: float, path: str) -> None:
+        self._answer, self._deadline, self._path = answer, deadline, path
+        self._events = self._read()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answer.close()
+
+    def __iter__(self) -> Iterator[Object]:
+        return self._events
+
+    def __next__(self) -> Object:
+        return next(self._events)
+
+    def cut(self) -> None:
+        """Ends it for whoever reads it, from another thread."""
+        self._answer.shutdown()
+
+    def _read(self) -> Iterator[Object]:
+        rest = b""
+        try:
+            for chunk in self._answer.stream(65536, decode_content=True):
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (json.loads(line) for line in lines if line.strip())
+                if time.monotonic() > self._deadline:
+                    raise TimeoutError(f"watch of {self._path}: its time is up")
+        except (urllib3.exceptions.ReadTimeoutError, TimeoutError):
+            raise TimeoutError(f"watch of {self._path}: nothing more came") from None
+        except urllib3.exceptions.ProtocolError:
+            # The stream was cut, by the server or by `cut`: an end like any other.
+            return
 
 
 class Api:
@@ -111,15 +148,11 @@ class Api:
         """Options are those of DeleteOptions: propagationPolicy, gracePeriodSeconds, preconditions."""
         return self.request("DELETE", path, options or None)
 
-    @contextmanager
-    def watch(self, path: str, version: str, seconds: float = 20.0, **query: Any) -> Iterator[Iterator[Object]]:
+    def watch(self, path: str, version: str, seconds: float = 20.0, **query: Any) -> Stream:
         """Events after a version, until the server ends the stream; raises TimeoutError after so many seconds."""
         query = {"timeoutSeconds": int(seconds) + 1, **query, "watch": "true", "resourceVersion": version}
         answer = self._call("GET", path, None, "", query, timeout=seconds)
-        try:
-            yield _events(answer, time.monotonic() + seconds, path)
-        finally:
-            answer.close()
+        return Stream(answer, time.monotonic() + seconds, path)
 
     def wait(
         self,
@@ -178,18 +211,3 @@ def _decoded(body: Any) -> Object:
         return found
     except ValueError:
         return {"message": text}
-
-
-def _events(answer: Any, deadline: float, path: str) -> Iterator[Object]:
-    rest = b""
-    try:
-        for chunk in answer.stream(65536, decode_content=True):
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from (json.loads(line) for line in lines if line.strip())
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"watch of {path}: its time is up")
-    except (urllib3.exceptions.ReadTimeoutError, TimeoutError):
-        raise TimeoutError(f"watch of {path}: nothing more came") from None
-    except urllib3.exceptions.ProtocolError:
-        # The server or a closing reader cut the stream: an end like any other.
-        return

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
 from tests.conformance.api import Api
+from tests.conformance.departed_node import DepartedNode
 from tests.conformance.hollow_kubelet import HollowKubelet
 from tests.conformance.place import Place
 from tests.conformance.planes import PLANES, Plane
@@ -40,8 +40,28 @@ def kubelet(plane: Plane, api: Api) -> Iterator[HollowKubelet]:
     started.stop()
 
 
+@pytest.fixture(scope="session")
+def begun(
+    request: pytest.FixtureRequest, plane: Plane, api: Api, kubelet: HollowKubelet
+) -> Iterator[DepartedNode | None]:
+    """What takes so long that it begins before all tests, if one of them asks for it."""
+    if not any("departed_node" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        yield None
+        return
+    begun = DepartedNode(plane, api, kubelet)
+    yield begun
+    begun.close()
+
+
 @pytest.fixture
-def place(plane: Plane, api: Api, kubelet: HollowKubelet) -> Iterator[Place]:
+def departed_node(begun: DepartedNode | None) -> DepartedNode:
+    """A run that has lost a node."""
+    assert begun is not None
+    return begun
+
+
+@pytest.fixture
+def place(begun: object, plane: Plane, api: Api, kubelet: HollowKubelet) -> Iterator[Place]:
     """A namespace of the test's own, without nodes at first; what is in it ends with the test."""
     made = Place(plane, api, kubelet)
     yield made

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.conformance.api import STRATEGIC, Api, Object, Refusal, path_of
+from tests.conformance.api import STRATEGIC, Api, Object, Refusal, Stream, path_of
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class HollowKubelet:
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._address = 0
+        self._stream: Stream | None = None
         self._threads = [
             threading.Thread(target=self._follow_pods, name="hollow kubelet", daemon=True),
             threading.Thread(target=self._beat, name="heartbeats", daemon=True),
@@ -46,16 +47,22 @@ class HollowKubelet:
             thread.start()
 
     def stop(self) -> None:
-        """Removes its nodes and ends; its watch ends with the server or with the process."""
-        self._stopped.set()
+        """Removes its nodes and ends."""
         for node in list(self._nodes):
             self.remove_node(node)
+        self._stopped.set()
+        if self._stream is not None:
+            self._stream.cut()
+        for thread in self._threads:
+            thread.join(5)
 
     # Nodes
 
     def add_node(self, name: str, labels: dict[str, str], resources: dict[str, str], taints: list[Object]) -> None:
         """Registers a Ready node."""
-        address = f"10.254.0.{len(self._nodes) + 1}"
+        with self._lock:
+            self._nodes.add(name)
+            address = f"10.254.0.{len(self._nodes)}"
         spec: Object = {"taints": taints} if taints else {}
         self._api.create(
             path_of("nodes"),
@@ -81,8 +88,6 @@ class HollowKubelet:
             "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": _micro_time()},
         }
         self._api.create(path_of("leases", "kube-node-lease"), lease)
-        with self._lock:
-            self._nodes.add(name)
         self._api.wait(
             path_of("nodes"),
             lambda found: name in found and not _not_ready_taints(found[name]),
@@ -103,6 +108,18 @@ class HollowKubelet:
         with self._lock:
             self._silent.add(node)
 
+    def speak(self, node: str) -> None:
+        """A silent node is heard again, and says that it is ready."""
+        with self._lock:
+            self._silent.discard(node)
+        _quietly(
+            self._api.patch,
+            path_of("nodes", None, node, "status"),
+            {"status": {"conditions": [_ready("KubeletReady", "True")]}},
+            STRATEGIC,
+        )
+        self._act_on_pods_of({node})
+
     @contextmanager
     def holding_ends(self, *nodes: str) -> Iterator[None]:
         """Within the block pods of these nodes stay Terminating, as processes that use their whole grace period."""
@@ -113,9 +130,7 @@ class HollowKubelet:
         finally:
             with self._lock:
                 self._held.difference_update(nodes)
-                waiting = [pod for pod in self._pods.values() if pod["spec"].get("nodeName") in nodes]
-            for pod in waiting:
-                self._act(pod)
+            self._act_on_pods_of(set(nodes))
 
     # Pods
 
@@ -124,6 +139,12 @@ class HollowKubelet:
         meta = pod["metadata"]
         status = _ended(self._api.get(path_of("pods", meta["namespace"], meta["name"])), exit_code)
         self._report(pod, status)
+
+    def _act_on_pods_of(self, nodes: set[str]) -> None:
+        with self._lock:
+            found = [pod for pod in self._pods.values() if pod["spec"].get("nodeName") in nodes]
+        for pod in found:
+            self._act(pod)
 
     def _act(self, pod: Object) -> None:
         """Does what a kubelet does on seeing this state of a pod."""
@@ -179,6 +200,7 @@ class HollowKubelet:
             self._act(pod)
         version = listing["metadata"]["resourceVersion"]
         with self._api.watch(path_of("pods"), version, _WATCH_SECONDS, **assigned) as events:
+            self._stream = events
             for event in events:
                 if self._stopped.is_set():
                     return

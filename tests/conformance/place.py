@@ -18,6 +18,8 @@ OWNED_BY = "conformance.everstep.dev/test"
 
 Objects = dict[str, Object]
 
+_RECORDING_SECONDS = 240.0
+
 
 class Place:
     """Objects are named by plural and name; waits are watches."""
@@ -171,18 +173,18 @@ class Recording:
     def __init__(self, place: Place, plural: str) -> None:
         self._place, self._plural = place, plural
         self.events: list[Object] = []
-        self._thread = threading.Thread(target=self._record, daemon=True, name=f"recording {plural}")
-        self._version = ""
-        self._last = ""
         self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._record, daemon=True, name=f"recording of {plural}")
 
     def __enter__(self) -> Recording:
-        self._version = self._place.version(self._plural)
+        version = self._place.version(self._plural)
+        self._stream = self._place.api.watch(self._place.path(self._plural), version, _RECORDING_SECONDS)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._last = "stop"
+        self._stream.cut()
+        self._thread.join(5)
 
     def wait(self, holds: Callable[[list[Object]], bool], seconds: float = 15.0) -> list[Object]:
         """Waits until `holds` of the events so far; returns them. Raises AssertionError."""
@@ -196,14 +198,11 @@ class Recording:
             return list(self.events)
 
     def _record(self) -> None:
-        path = self._place.path(self._plural)
-        with self._place.api.watch(path, self._version, 120.0) as events:
+        with self._stream as events:
             for event in events:
                 with self._news:
                     self.events.append(event)
                     self._news.notify_all()
-                if self._last:
-                    return
 
 
 def _named(name: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from tests.conformance.api import JSON, Object, Refusal, path_of
 from tests.conformance.bodies import config_map, job, jobset, pod
 from tests.conformance.place import Place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.conformance.api import Object, Refusal
 from tests.conformance.bodies import config_map, jobset, pod
 from tests.conformance.place import Place

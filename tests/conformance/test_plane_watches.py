@@ -7,7 +7,6 @@ import json
 import time
 
 import pytest
-
 from tests.conformance.api import Object, Refusal
 from tests.conformance.bodies import config_map, jobset
 from tests.conformance.place import Place
