@@ -1,9 +1,31 @@
-"""Budgets of looks: however many waits there are, a process asks no more often than this."""
+"""Budgets of an event loop: how often its waits may ask, and how many may start in one go."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Kept = TypeVar("Kept")
+
+
+class PerLoop(Generic[Kept]):
+    """One thing per event loop, which all waits of a triggerer share."""
+
+    def __init__(self, make: Callable[[], Kept]) -> None:
+        self._make = make
+        self._kept: dict[asyncio.AbstractEventLoop, Kept] = {}
+
+    def get(self) -> Kept:
+        """Return the running event loop's own."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._kept:
+            for closed in [other for other in self._kept if other.is_closed()]:
+                del self._kept[closed]
+            self._kept[loop] = self._make()
+        return self._kept[loop]
 
 
 class Pace:
@@ -24,19 +46,34 @@ class Pace:
         await asyncio.sleep(at - loop.time())
 
 
-class Paces:
-    """One pace per event loop: waits of one triggerer share it."""
+class Turnstile:
+    """Lets a few through in each round of the event loop, so that a thousand that come at once don't block it."""
 
-    def __init__(self, per_minute: float) -> None:
-        self.per_minute = per_minute
-        self._paces: dict[asyncio.AbstractEventLoop, Pace] = {}
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._entered = 0
+        self._is_turning = False
+        self._queue: deque[asyncio.Future[None]] = deque()
 
-    def of_loop(self) -> Pace:
-        """Return the pace of the running event loop."""
-        loop = asyncio.get_running_loop()
-        pace = self._paces.get(loop)
-        if pace is None:
-            for other in [other for other in self._paces if other.is_closed()]:
-                del self._paces[other]
-            pace = self._paces[loop] = Pace(self.per_minute)
-        return pace
+    async def enter(self) -> None:
+        """Wait for a place in a round."""
+        if not self._is_turning:
+            self._is_turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+        if self._entered < self._at_once and not self._queue:
+            self._entered += 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(place)
+        await place
+
+    def _turn(self) -> None:
+        self._entered = 0
+        while self._queue and self._entered < self._at_once:
+            place = self._queue.popleft()
+            if not place.done():
+                place.set_result(None)
+                self._entered += 1
+        self._is_turning = self._entered > 0
+        if self._is_turning:
+            asyncio.get_running_loop().call_soon(self._turn)

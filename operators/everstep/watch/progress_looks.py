@@ -21,14 +21,14 @@ from everstep.clients.errors import RemoteError
 from everstep.clients.sharing import shared_bucket
 from everstep.clients.storage_async import AsyncBucketClient
 from everstep.watch.inbox import Inbox
-from everstep.watch.pacing import Paces
+from everstep.watch.pacing import Pace, PerLoop
 
 log = logging.getLogger(__name__)
 
 LOOKS_PER_MINUTE = 60.0
 # A bucket that does not answer must not keep the other runs' looks for long.
 LONGEST_LOOK_SECONDS = 20.0
-_paces = Paces(LOOKS_PER_MINUTE)
+_pace = PerLoop(lambda: Pace(LOOKS_PER_MINUTE))
 
 Attempt = tuple[int, int]
 Document = dict[str, Any]
@@ -114,7 +114,7 @@ class BucketLooks:
                         pass
                     continue
                 run.due = loop.time() + run.look_every * random.uniform(0.9, 1.1)
-                await _paces.of_loop().turn()
+                await _pace.get().turn()
                 if run.waits:
                     await self._look(client, run)
 

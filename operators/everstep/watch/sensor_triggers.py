@@ -20,11 +20,11 @@ from everstep.clients.errors import RemoteError
 from everstep.clients.run_folder import RunContents
 from everstep.clients.storage_async import AsyncBucketClient
 from everstep.watch import backup_rhythm, story
-from everstep.watch.folder_looks import Reading, reading
 from everstep.watch.inbox import Inbox
+from everstep.watch.readings import Reading, reading
 from everstep.watch.run_state import RunState
 from everstep.watch.shared import subscribed
-from everstep.watch.triggers import DWELL_SECONDS
+from everstep.watch.triggers import DWELL_SECONDS, starts
 
 # How long beyond its deadline a wait that has not seen anything yet waits for the first answer.
 GIVE_ANSWER_SECONDS = 300.0
@@ -62,6 +62,7 @@ class SensorTrigger(BaseTrigger):
 
     async def wait(self) -> dict[str, Any]:
         """Wait, and return the event's content."""
+        await starts.get().enter()
         inbox = Inbox()
         try:
             async with AsyncExitStack() as sources:

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from everstep.clients.access import ClusterAccess
-from everstep.clients.errors import Gone, RemoteError, Unauthenticated, Unavailable
+from everstep.clients.errors import Gone, RemoteError, Unavailable
 from everstep.clients.kubernetes_async import AsyncKubernetesClient
 from everstep.clients.resources import JOBSETS
-from everstep.clients.retrying import PATIENCE_SECONDS, Backoff
 from everstep.clients.watch_stream import Stalled
 from everstep.watch import run_state
 from everstep.watch.inbox import Inbox
+from everstep.watch.reconnecting import Troubles
 from everstep.watch.run_state import RunState
 from everstep.watch.starting import StartingRuns
 
@@ -33,12 +32,8 @@ log = logging.getLogger(__name__)
 
 # API servers send a bookmark every 60 to 75 s; a watch that is silent for longer has lost its connection.
 SILENCE_SECONDS = 90.0
-# A watch that lasted so long was a working one: when it ends, the next try comes at once.
-WORKED_SECONDS = 1.0
-LONGEST_RETRY_AFTER = 60.0
-_RECONNECT = Backoff(first=0.2, longest=15.0)
 # Waits that are woken before others in the event loop get their turn.
-TOLD_AT_ONCE = 50
+TOLD_AT_ONCE = 25
 
 
 @dataclass(eq=False, slots=True)
@@ -72,7 +67,7 @@ class SharedWatch:
     :param silence: seconds without an event or a bookmark after which the connection counts as lost
     """
 
-    def __init__(self, client: AsyncKubernetesClient, namespace: str, *, silence: float = SILENCE_SECONDS) -> None:
+    def __init__(self, client: AsyncKubernetesClient, namespace: str, *, silence: float) -> None:
         self.client = client
         self.starting = StartingRuns(client, namespace)
         self._namespace = namespace
@@ -127,7 +122,7 @@ class SharedWatch:
 
     async def _list_and_watch(self) -> None:
         version: str | None = None
-        troubles = _Troubles(self._namespace)
+        troubles = Troubles(self._namespace)
         while True:
             try:
                 if version is None:
@@ -145,7 +140,7 @@ class SharedWatch:
         await self._replace(states)
         return version
 
-    async def _watch(self, version: str, troubles: _Troubles) -> str:
+    async def _watch(self, version: str, troubles: Troubles) -> str:
         """Watch from a version until the server ends it plainly; return the version to go on from. Raises _Lost."""
         try:
             async with self.client.watch(JOBSETS, self._namespace, version, silence=self._silence) as events:
@@ -214,67 +209,6 @@ class _Lost(Exception):
         self.failure = failure
 
 
-class _Troubles:
-    """What went wrong since the last working watch, and how long to wait before the next try."""
-
-    def __init__(self, namespace: str, chance: Callable[[float, float], float] = random.uniform) -> None:
-        self._namespace = namespace
-        self._chance = chance
-        self._in_a_row = 0
-        self._opened_at: float | None = None
-        self._heard = False
-        self._refused_since: float | None = None
-
-    def opened(self) -> None:
-        """A watch was opened."""
-        self._opened_at = asyncio.get_running_loop().time()
-        self._refused_since = None
-
-    def heard(self, event: Mapping[str, object]) -> None:
-        """Something came on the watch."""
-        self._heard = self._heard or event.get("type") != "BOOKMARK"
-
-    async def ended_plainly(self) -> None:
-        """The server ended a watch, as it does now and then; one that ends at once must not become a busy loop."""
-        self._count()
-        if self._in_a_row:
-            await asyncio.sleep(_RECONNECT.wait(self._in_a_row))
-
-    async def sit_out(self, failure: RemoteError, *, knows_us: bool) -> None:
-        """Wait before the next try, or raise the failure when no other try can help.
-
-        Credentials that were refused are renewed at once. A service that took them before may refuse them for a while
-        because it can't check any; so only one that goes on refusing is believed.
-
-        :param knows_us: whether the service has answered before
-        """
-        self._count()
-        if isinstance(failure, Gone):
-            await asyncio.sleep(self._chance(0, _RECONNECT.first) if self._in_a_row <= 1 else self._wait())
-        elif isinstance(failure, Unauthenticated):
-            now = asyncio.get_running_loop().time()
-            first, self._refused_since = self._refused_since is None, self._refused_since or now
-            if not first:
-                if not knows_us or now - self._refused_since > PATIENCE_SECONDS:
-                    raise failure
-                await asyncio.sleep(self._wait())
-        elif isinstance(failure, Unavailable):
-            wait = self._wait() + min(failure.retry_after or 0.0, LONGEST_RETRY_AFTER)
-            log.info("Watch on JobSets of %s lost (%s); again in %.1f s", self._namespace, failure.message, wait)
-            await asyncio.sleep(wait)
-        else:
-            raise failure
-
-    def _wait(self) -> float:
-        return _RECONNECT.wait(max(self._in_a_row, 1))
-
-    def _count(self) -> None:
-        now = asyncio.get_running_loop().time()
-        worked = self._heard or (self._opened_at is not None and now - self._opened_at >= WORKED_SECONDS)
-        self._opened_at, self._heard = None, False
-        self._in_a_row = 0 if worked else self._in_a_row + 1
-
-
 _watches: dict[tuple[asyncio.AbstractEventLoop, ClusterAccess, str], SharedWatch] = {}
 
 
@@ -286,7 +220,7 @@ async def subscribed(
     key = (asyncio.get_running_loop(), access, namespace)
     watch = _watches.get(key)
     if watch is None or watch.has_failed:
-        watch = _watches[key] = SharedWatch(access.open_async(), namespace)
+        watch = _watches[key] = SharedWatch(access.open_async(), namespace, silence=SILENCE_SECONDS)
     subscription = watch.subscribe(name, inbox)
     try:
         yield subscription

@@ -18,10 +18,13 @@ from everstep.clients.errors import RemoteError
 from everstep.clients.resources import JOBSETS
 from everstep.watch import run_state
 from everstep.watch.follower import Follower, WaitEnd
+from everstep.watch.pacing import PerLoop, Turnstile
 from everstep.watch.run_state import STOPPED
 
 # Airflow marks a task failed whose deferral ends before its worker has gone (apache/airflow#66374, #71580).
 DWELL_SECONDS = 10.0
+# A triggerer that starts takes up to its whole capacity of waits at once.
+starts = PerLoop(lambda: Turnstile(25))
 
 
 class TrainingTrigger(BaseTrigger):
@@ -92,6 +95,7 @@ class TrainingTrigger(BaseTrigger):
 
     async def wait(self) -> dict[str, Any]:
         """Wait, and return the event's content."""
+        await starts.get().enter()
         try:
             end = await self._follower().follow()
         except RemoteError as failure:

@@ -19,13 +19,13 @@ from everstep.clients.errors import RemoteError, Unavailable
 from everstep.clients.sharing import shared_bucket
 from everstep.clients.storage_async import AsyncBucketClient
 from everstep.watch.inbox import Inbox
-from everstep.watch.pacing import Paces
+from everstep.watch.pacing import Pace, PerLoop
 
 log = logging.getLogger(__name__)
 
 # Readings of run folders take about ten requests each.
 READINGS_PER_MINUTE = 240.0
-_paces = Paces(READINGS_PER_MINUTE)
+_pace = PerLoop(lambda: Pace(READINGS_PER_MINUTE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class SharedReading:
         try:
             async with shared_bucket(self._storage, self._bucket) as client:
                 while True:
-                    await _paces.of_loop().turn()
+                    await _pace.get().turn()
                     self._sooner.clear()
                     self._last = Reading(self._key, await self._read(client))
                     self._read_at = asyncio.get_running_loop().time()
