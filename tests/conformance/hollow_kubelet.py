@@ -110,6 +110,11 @@ class HollowKubelet:
 
     def speak(self, node: str) -> None:
         """A silent node is heard again, and says that it is ready."""
+        _quietly(
+            self._api.patch,
+            path_of("leases", "kube-node-lease", node),
+            {"spec": {"renewTime": _micro_time()}},
+        )
         with self._lock:
             self._silent.discard(node)
         _quietly(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,8 +76,10 @@ def real(directory: Path) -> Iterator[Plane]:
     except ProgramsMissing as missing:
         pytest.skip(str(missing))
     with _process("everstep_sandbox.controlplane", directory):
+        etcd = json.loads((directory / "controlplane" / "ports.json").read_text())["etcd"]
         # Pods of a missing node wait for 40 s and for the collector's next look, every 20 s: neither is a flag.
-        yield Plane("real", directory / "kubeconfig", Timing(not_ready=40 / SPEED, node_gone=65))
+        timing = Timing(not_ready=40 / SPEED, node_gone=65)
+        yield Plane("real", directory / "kubeconfig", timing, compact=lambda: _compact(f"http://127.0.0.1:{etcd}"))
 
 
 PLANES = {"sandbox": sandbox, "real": real}
@@ -106,7 +109,13 @@ def _process(module: str, directory: Path) -> Iterator[str]:
             process.wait()
 
 
-def _post(url: str, body: object) -> None:
+def _compact(etcd: str) -> None:
+    """Compacts etcd up to its present revision, as the API server does every five minutes."""
+    present = _post(f"{etcd}/v3/kv/range", {"key": "AA==", "count_only": True})
+    _post(f"{etcd}/v3/kv/compaction", {"revision": present["header"]["revision"], "physical": True})
+
+
+def _post(url: str, body: object) -> Any:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10):
-        pass
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.loads(answer.read())

@@ -35,7 +35,7 @@ def test_names_labels_and_annotations(place: Place) -> None:
         "group-name": "default",
         "group-replicas": "3",
         "restart-attempt": "0",
-        "coordinator": "lm-head-0-0.lm",
+        "coordinator": "lm-slice-0-0.lm",
     }
     for obj, kind in (
         (jobs["lm-slice-1"], "labels"),
@@ -44,7 +44,7 @@ def test_names_labels_and_annotations(place: Place) -> None:
         (last, "annotations"),
     ):
         found = marks(obj, kind)
-        assert {key: found.get(key) for key in expected} == expected, (obj["kind"], kind)
+        assert {key: found.get(key) for key in expected} == expected, (obj["metadata"]["name"], kind)
     assert marks(last)["job-key"] == marks(jobs["lm-slice-1"])["job-key"] != marks(jobs["lm-slice-0"])["job-key"]
     assert last["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "lm-slice-1"
     assert last["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "1"
@@ -123,17 +123,13 @@ def test_conditions_come_in_order(place: Place) -> None:
         (pod,) = place.wait_for_pods("lm", 1)
         place.kubelet.finish(pod)
         events = recording.wait(lambda found: bool(found) and "Completed" in holding(found[-1]["object"]))
-    seen: list[str] = []
-    for event in events:
-        seen += [kind for kind in conditions(event["object"]) if kind not in seen]
-    assert seen[-1] == "Completed"
-    # Once it is said that it has come to an end, nothing else is said.
-    assert sum("Completed" in holding(event["object"]) for event in events) >= 1
-    assert all(
-        event["object"]["status"].get("terminalState") is None
-        for event in events[:-1]
-        if not holding(event["object"]) & {"Completed"}
-    )
+    told = [holding(event["object"]) & {"Completed", "Failed"} for event in events]
+    # Nothing is said of an end before it has come, and it comes with all that belongs to it.
+    assert not any(told[:-1]) and told[-1] == {"Completed"}
+    assert all("terminalState" not in (event["object"].get("status") or {}) for event in events[:-1])
+    assert events[-1]["object"]["status"]["terminalState"] == "Completed"
+    ready = [replicated(event["object"]).get("ready", 0) for event in events]
+    assert ready == sorted(ready[:-1]) + ready[-1:]
 
 
 def test_one_success_is_enough_where_the_policy_says_so(place: Place) -> None:

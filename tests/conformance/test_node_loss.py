@@ -56,11 +56,19 @@ def test_a_silent_node_keeps_its_pods_until_somebody_takes_them_by_force(place: 
     assert "Failed" not in holding(job)
     assert place.get("jobsets", "lm")["status"]["restarts"] == 0
 
+    # A deletion by force takes it from no Job that still counts on it: the Job's finalizer keeps it until it has ended.
     place.delete("pods", lost["metadata"]["name"], gracePeriodSeconds=0)
+    kept = place.get("pods", lost["metadata"]["name"])
+    assert kept["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+    assert kept["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert place.get("jobsets", "lm")["status"]["restarts"] == 0
+
+    # Whoever knows that the machine is gone says that the pod has failed.
+    place.api.patch(place.path("pods", lost["metadata"]["name"], "status"), {"status": {"phase": "Failed"}})
     again = place.wait_for_pods("lm", 2, attempt=1, seconds=30)
     assert node not in {item["spec"]["nodeName"] for item in again}
-    status = place.get("jobsets", "lm")["status"]
-    assert status["restarts"] == 1
+    assert place.get("jobsets", "lm")["status"]["restarts"] == 1
+    place.wait_for_event("RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction", "lm")
 
 
 def taints(node: Object) -> set[tuple[str, str]]:
@@ -73,7 +81,10 @@ def test_blocking_recreate_waits_for_a_pod_that_nobody_ends(place: Place) -> Non
     body = jobset("lm", hosts=1, exclusive=True, node_selector=place.only_here)
     place.create("jobsets", body)
     pods = place.wait_for_pods("lm", 2)
-    place.kubelet.silence(pods[1]["spec"]["nodeName"])
+    node = pods[1]["spec"]["nodeName"]
+    place.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    place.api.wait("/api/v1/nodes", lambda nodes: bool(taints(nodes[node])))
+    place.kubelet.silence(node)
     place.kubelet.finish(pods[0], 75)
     place.wait_for("pods", pods[1]["metadata"]["name"], is_going)
     place.wait_gone("jobs", "lm-slice-0")
@@ -82,6 +93,7 @@ def test_blocking_recreate_waits_for_a_pod_that_nobody_ends(place: Place) -> Non
     held = place.get("jobs", "lm-slice-1")
     assert attempt_of(held) == 0 and is_going(held)
     assert all(attempt_of(item) == 0 for item in place.list("pods"))
+    # Its Job is being deleted and counts on nothing any more: here force helps.
     place.delete("pods", pods[1]["metadata"]["name"], gracePeriodSeconds=0)
     place.wait_for_pods("lm", 2, attempt=1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conformance.api import Object, Refusal
+from tests.conformance.api import Object, Refusal, path_of
 from tests.conformance.bodies import config_map, job, pod
 from tests.conformance.place import Place, is_going
 
@@ -38,11 +38,15 @@ def test_a_finalizer_holds_an_object_until_it_is_removed(place: Place) -> None:
 
 def test_an_other_object_of_the_name_is_not_deleted(place: Place) -> None:
     created = place.create("configmaps", config_map("a"))
-    for preconditions in ({"uid": "00000000-0000-0000-0000-000000000000"}, {"resourceVersion": "1"}):
+    for preconditions, text in (
+        ({"uid": "00000000-0000-0000-0000-000000000000"}, "the UID in the precondition (00000000-"),
+        ({"resourceVersion": "1"}, "the ResourceVersion in the precondition (1) does not match"),
+    ):
         with pytest.raises(Refusal) as refused:
             place.delete("configmaps", "a", preconditions=preconditions)
         assert (refused.value.code, refused.value.reason) == (409, "Conflict")
-        assert "Precondition failed: " in refused.value.message
+        assert refused.value.message.startswith('Operation cannot be fulfilled on ConfigMap "a": ')
+        assert text in refused.value.message
     answer = place.delete("configmaps", "a", preconditions={"uid": created["metadata"]["uid"]})
     assert (answer["kind"], answer["status"]) == ("Status", "Success")
     assert answer["details"] == {"name": "a", "kind": "configmaps", "uid": created["metadata"]["uid"]}
@@ -133,3 +137,13 @@ def test_a_collection_is_deleted_by_selector(place: Place) -> None:
         place.create("configmaps", config_map(name, labels={"tier": tier}))
     place.api.request("DELETE", place.path("configmaps"), labelSelector="tier=low")
     assert [item["metadata"]["name"] for item in place.list("configmaps", labelSelector="tier")] == ["c"]
+
+
+def test_a_namespace_takes_its_contents_along(place: Place) -> None:
+    place.create("configmaps", config_map("a", finalizers=[FINALIZER]))
+    place.create("configmaps", config_map("b"))
+    place.api.delete(path_of("namespaces", None, place.name))
+    place.wait("configmaps", lambda found: set(found) <= {"a", "kube-root-ca.crt"} and is_going(found["a"]))
+    place.patch("configmaps", "a", {"metadata": {"finalizers": None}})
+    place.api.wait(path_of("namespaces"), lambda found: place.name not in found, 30)
+    assert place.list("configmaps") == []

@@ -75,14 +75,21 @@ def test_an_update_from_a_stale_version_is_a_conflict(place: Place, plural: str)
     assert int(stored["metadata"]["resourceVersion"]) >= int(fresh["metadata"]["resourceVersion"])
 
 
-def test_a_patch_for_an_other_uid_is_a_conflict(place: Place) -> None:
+def test_an_update_for_an_other_uid_is_a_conflict_and_a_patch_is_invalid(place: Place) -> None:
+    other = "00000000-0000-0000-0000-000000000000"
     created = place.create("jobsets", jobset("a"))
-    other = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}, "spec": {"suspend": True}}
-    refused = refusal(lambda: place.patch("jobsets", "a", other))
+    body = {"metadata": {"uid": other}, "spec": {"suspend": True}}
+    refused = refusal(lambda: place.patch("jobsets", "a", body))
+    assert (refused.code, refused.reason) == (422, "Invalid")
+    assert f'metadata.uid: Invalid value: "{other}": field is immutable' in refused.message
+    body["metadata"]["uid"] = created["metadata"]["uid"]
+    assert place.patch("jobsets", "a", body)["spec"]["suspend"] is True
+
+    replacement = config_map("a", {"x": "1"}, uid=other)
+    place.create("configmaps", config_map("a"))
+    refused = refusal(lambda: place.api.request("PUT", place.path("configmaps", "a"), replacement))
     assert (refused.code, refused.reason) == (409, "Conflict")
-    assert "Precondition failed: UID in precondition: 00000000-0000-0000-0000-000000000000" in refused.message
-    place.patch("jobsets", "a", {"metadata": {"uid": created["metadata"]["uid"]}, "spec": {"suspend": True}})
-    assert place.get("jobsets", "a")["spec"]["suspend"] is True
+    assert f"Precondition failed: UID in precondition: {other}, UID in object meta: " in refused.message
 
 
 def test_a_custom_resource_is_replaced_only_from_a_version(place: Place) -> None:
@@ -145,7 +152,7 @@ def test_immutable_fields_are_refused_by_the_definition_and_by_the_webhook(place
     refused = refusal(lambda: place.patch("jobsets", "a", {"spec": {"failurePolicy": {"maxRestarts": 9}}}))
     assert (refused.code, refused.reason) == (422, "Invalid")
     assert refused.message.startswith('JobSet.jobset.x-k8s.io "a" is invalid: ')
-    assert 'spec.failurePolicy: Invalid value: "object": Value is immutable' in refused.message
+    assert "spec.failurePolicy: Invalid value: Value is immutable" in refused.message
 
     replicated = created["spec"]["replicatedJobs"]
     replicated[0]["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
@@ -170,18 +177,13 @@ def test_unknown_fields_are_refused_where_validation_is_strict(place: Place) -> 
     )
 
 
-def test_wrong_types_and_values_are_named(place: Place) -> None:
+def test_values_that_there_are_not_are_named(place: Place) -> None:
     body = jobset("a")
-    body["spec"]["suspend"] = "yes"
     body["spec"]["failurePolicy"]["restartStrategy"] = "Sometimes"
     refused = refusal(lambda: place.create("jobsets", body))
     assert (refused.code, refused.reason) == (422, "Invalid")
-    assert 'spec.suspend: Invalid value: "string": spec.suspend in body must be of type boolean' in refused.message
-    assert 'spec.failurePolicy.restartStrategy: Unsupported value: "Sometimes"' in refused.message
-    assert {cause["field"] for cause in refused.body["details"]["causes"]} >= {
-        "spec.suspend",
-        "spec.failurePolicy.restartStrategy",
-    }
+    assert 'spec.failurePolicy.restartStrategy: Unsupported value: "Sometimes": supported values: ' in refused.message
+    assert "spec.failurePolicy.restartStrategy" in {cause["field"] for cause in refused.body["details"]["causes"]}
 
 
 @pytest.mark.parametrize(("length", "fits"), [(47, True), (48, False)])
@@ -222,7 +224,7 @@ def test_a_job_gets_defaults_and_keeps_its_template(place: Place) -> None:
     changed = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "other"}]
     refused = refusal(lambda: place.patch("jobs", "a", changed, JSON))
     assert (refused.code, refused.reason) == (422, "Invalid")
-    assert "spec.template: Invalid value" in refused.message and "field is immutable" in refused.message
+    assert "spec.template.spec: Invalid value" in refused.message and "field is immutable" in refused.message
 
 
 def test_a_pod_failure_policy_needs_restart_policy_never(place: Place) -> None:

@@ -74,7 +74,8 @@ def test_the_jobs_of_a_preempted_pod_say_why(place: Place) -> None:
     told = conditions(failed)["Failed"]
     assert (told["reason"], told["message"]) == (
         "PodFailurePolicy",
-        f"Pod {place.name}/{victim['metadata']['name']} has condition DisruptionTarget matching FailJob rule at index 1",
+        f"Pod {place.name}/{victim['metadata']['name']} has condition DisruptionTarget "
+        "matching FailJob rule at index 1",
     )
 
 
@@ -88,6 +89,7 @@ def test_equals_and_the_peaceful_preempt_nobody(place: Place) -> None:
     scheduled = conditions(waiting)["PodScheduled"]
     assert (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
     assert "1 Insufficient google.com/tpu" in scheduled["message"]
+    assert ". no new claims to deallocate, preemption: 0/" in scheduled["message"]
     assert "1 No preemption victims found for incoming pod" in scheduled["message"]
     assert not is_going(place.get("pods", "first"))
 
@@ -129,7 +131,10 @@ def test_followers_are_refused_as_long_as_their_leader_has_no_place(place: Place
     place.create("jobsets", jobset("lm", slices=1, exclusive=True, tpu=4, node_selector=place.only_here))
     event = place.wait_for_event("FailedCreate", "lm-slice-0")
     assert (event["involvedObject"]["kind"], event["type"]) == ("Job", "Warning")
-    assert 'admission webhook "vpod.kb.io" denied the request: follower pod node selector not set' in event["message"]
+    assert event["message"] == (
+        'Error creating: admission webhook "vpod.kb.io" denied the request: follower pod node selector for topology '
+        f"domain not found. missing selector: {POOL_LABEL}"
+    )
     assert [index_of(item) for item in place.list("pods")] == [0]
     place.add_nodes(2, resources={TPU: "4"})
     place.wait_for_pods("lm", 2, seconds=30)
@@ -171,10 +176,14 @@ def test_a_pod_without_a_place_says_what_each_node_lacks(place: Place) -> None:
     assert re.match(r"0/\d+ nodes are available: ", message)
     assert "2 Insufficient google.com/tpu" in message
     assert "1 node(s) were unschedulable" in message
-    assert "preemption: 0/" in message
-    assert "2 No preemption victims found for incoming pod" in message
+    total = len(place.api.items("/api/v1/nodes"))
+    assert message.endswith(
+        f"preemption: 0/{total} nodes are available: {total} Preemption is not helpful for scheduling."
+    )
     event = place.wait_for_event("FailedScheduling", "big")
     assert (event["type"], event["message"]) == ("Warning", message)
+    # The scheduler writes events of the newer kind: with one time, and not with the first and the last.
+    assert event["eventTime"] and not event.get("lastTimestamp") and not event.get("firstTimestamp")
     assert event["involvedObject"]["kind"] == "Pod"
 
 

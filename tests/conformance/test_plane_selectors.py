@@ -85,7 +85,7 @@ def test_field_selectors_of_events(place: Place) -> None:
     assert place.list("events", fieldSelector="reason=FailedScheduling,type=Normal") == []
 
 
-@pytest.mark.parametrize("plural", ["jobsets", "configmaps", "nodes"])
+@pytest.mark.parametrize("plural", ["jobsets", "pods", "nodes"])
 def test_every_kind_can_be_chosen_by_its_name_and_by_no_field_of_its_own(labelled: Place, plural: str) -> None:
     path = "/api/v1/nodes" if plural == "nodes" else labelled.path(plural)
     assert labelled.api.items(path, fieldSelector="metadata.name=nope") == []

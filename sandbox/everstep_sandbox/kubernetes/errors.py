@@ -78,8 +78,15 @@ def conflict(resource: Resource, name: str, why: str | None = None) -> ApiError:
     return ApiError(409, "Conflict", message, _about(resource, name))
 
 
-def failed_precondition(what: str, wanted: Any, found: str) -> str:
-    return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+def failed_precondition(resource: Resource, name: str, what: str, wanted: Any, found: str) -> ApiError:
+    """409 for a deletion that is meant for another object; `what` is UID or ResourceVersion."""
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    happened = "deleted and then recreated" if what == "UID" else "modified"
+    message = (
+        f'Operation cannot be fulfilled on {kind} "{name}": the {what} in the precondition ({wanted}) does not match '
+        f"the {what} in record ({found}). The object might have been {happened}"
+    )
+    return ApiError(409, "Conflict", message, {**_about(resource, name), "kind": resource.kind})
 
 
 def forbidden(resource: Resource, name: str, why: str) -> ApiError:

@@ -98,7 +98,8 @@ class _Collector:
             if found is None or found["metadata"]["uid"] != uid:
                 continue
             owners = found["metadata"].get("ownerReferences") or ()
-            if not any(self._exists(owner["uid"]) for owner in owners):
+            # One without any owner has been orphaned meanwhile.
+            if owners and not any(self._exists(owner["uid"]) for owner in owners):
                 self._delete(kind, namespace, name, uid, "Background")
         if plural == "namespaces":
             for kind, found in self._store.all_objects():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import Any, Literal
 
+from everstep_sandbox.kubernetes import errors
+from everstep_sandbox.kubernetes.errors import Cause
 from everstep_sandbox.kubernetes.objects import Object, clone, now, timestamp
 from everstep_sandbox.kubernetes.resources import Resource
 
@@ -27,7 +29,7 @@ _SYSTEM_METADATA = (
 
 
 def for_update(info: Resource, old: Object, given: Object, subresource: str | None) -> Object:
-    """The object that an update asks for, with what it may not touch taken from the stored one."""
+    """The object that an update asks for, with what it may not touch taken from the stored one. Raises ApiError 422."""
     if subresource == "status":
         new = clone(old)
         if "status" in given:
@@ -43,7 +45,7 @@ def for_update(info: Resource, old: Object, given: Object, subresource: str | No
         else:
             new["metadata"].pop(field, None)
     if old["metadata"].get("deletionTimestamp"):
-        _keep_known_finalizers(new["metadata"], old["metadata"])
+        _refuse_new_finalizers(info, new["metadata"], old["metadata"])
     if info.has_status:
         new.pop("status", None)
         if "status" in old:
@@ -51,14 +53,17 @@ def for_update(info: Resource, old: Object, given: Object, subresource: str | No
     return new
 
 
-def _keep_known_finalizers(new: dict[str, Any], old: dict[str, Any]) -> None:
-    """No finalizer can be added to an object that is being deleted."""
+def _refuse_new_finalizers(info: Resource, new: dict[str, Any], old: dict[str, Any]) -> None:
     known = old.get("finalizers") or []
-    kept = [finalizer for finalizer in new.get("finalizers") or [] if finalizer in known]
-    if kept:
-        new["finalizers"] = kept
-    else:
-        new.pop("finalizers", None)
+    added = [finalizer for finalizer in new.get("finalizers") or [] if finalizer not in known]
+    if added:
+        listed = ", ".join(f'"{finalizer}"' for finalizer in added)
+        why = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+        )
+        raise errors.invalid(
+            info, old["name"], [Cause("metadata.finalizers", f"Forbidden: {why}", "FieldValueForbidden")]
+        )
 
 
 def grace_seconds(info: Resource, obj: Object, asked: float | None) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from everstep_sandbox.kubernetes import errors, patches
+from everstep_sandbox.kubernetes.errors import Cause
 from everstep_sandbox.kubernetes.history import Change, ChangeType, History, Subscription
 from everstep_sandbox.kubernetes.journal import Journal
 from everstep_sandbox.kubernetes.object_rules import Propagation, for_update, grace_seconds, mark_deleted
@@ -169,7 +170,9 @@ class Store:
         if given.get("resourceVersion") not in (None, "", old["metadata"]["resourceVersion"]):
             raise errors.conflict(info, name)
         if given.get("uid") not in (None, "", old["metadata"]["uid"]):
-            raise errors.conflict(info, name, errors.failed_precondition("UID", given["uid"], old["metadata"]["uid"]))
+            found = old["metadata"]["uid"]
+            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {found}"
+            raise errors.conflict(info, name, why)
         new = for_update(info, old, obj, subresource)
         self._admit(info, new, old, subresource)
         if new == old:
@@ -192,7 +195,10 @@ class Store:
         user_agent: str = "controller",
         dry_run: bool = False,
     ) -> Object:
-        """Patches the stored object and returns it. Raises ApiError (404, 409 on a stale version in the patch, …)."""
+        """Patches the stored object and returns it. Raises ApiError: 404, 409 on a stale version in the patch, 422.
+
+        A patch that names another uid is refused as a change of that field, as the real API server does: 422, not 409.
+        """
         info = BY_PLURAL[resource]
         old = self.peek(resource, namespace if info.namespaced else None, name)
         if old is None:
@@ -200,6 +206,8 @@ class Store:
         patched = _PATCHERS[kind](old, patch)
         if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
             raise errors.bad_request(f"The patch of {info.qualified} {name!r} leaves no object with metadata.")
+        if (uid := patched["metadata"].get("uid")) not in (None, "", old["metadata"]["uid"]):
+            raise errors.invalid(info, name, [Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')])
         return self.update(
             resource, namespace, patched, subresource=subresource, user_agent=user_agent, dry_run=dry_run, verb="patch"
         )
@@ -244,10 +252,10 @@ class Store:
         if old is None:
             raise errors.not_found(info, name)
         if uid not in (None, old["metadata"]["uid"]):
-            raise errors.conflict(info, name, errors.failed_precondition("UID", uid, old["metadata"]["uid"]))
+            raise errors.failed_precondition(info, name, "UID", uid, old["metadata"]["uid"])
         if resource_version not in (None, old["metadata"]["resourceVersion"]):
             found = old["metadata"]["resourceVersion"]
-            raise errors.conflict(info, name, errors.failed_precondition("ResourceVersion", resource_version, found))
+            raise errors.failed_precondition(info, name, "ResourceVersion", resource_version, found)
         new = clone(old)
         mark_deleted(new, grace_seconds(info, old, grace_period_seconds), propagation)
         if new == old:

@@ -9,7 +9,7 @@ import pytest
 
 from everstep_sandbox.kubernetes.scheduler import preemption
 from everstep_sandbox.kubernetes.scheduler.controller import unhelpful_preemption, unschedulable_message
-from everstep_sandbox.kubernetes.scheduler.filters import refusals, tolerates
+from everstep_sandbox.kubernetes.scheduler.filters import is_hopeless, refusals, tolerates
 from everstep_sandbox.kubernetes.scheduler.quantities import pod_requests, quantity
 from everstep_sandbox.kubernetes.scheduler.snapshot import Snapshot
 
@@ -120,10 +120,21 @@ def test_each_node_refuses_for_its_first_reason() -> None:
         "0/4 nodes are available: 1 Insufficient google.com/tpu, 1 node(s) didn't match Pod's node affinity/selector, "
         "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable."
     )
-    assert unhelpful_preemption(found) == (
-        " preemption: 0/4 nodes are available: 1 No preemption victims found for incoming pod, "
-        "3 Preemption is not helpful for scheduling."
+    wanted = pod("new", nodeSelector={"pool": "a"})
+    hopeless = [name for name, texts in found.items() if is_hopeless(wanted, snapshot.nodes[name], texts)]
+    assert hopeless == ["tainted", "other", "cordoned"]
+    assert unhelpful_preemption(len(found), len(hopeless)) == (
+        " no new claims to deallocate, preemption: 0/4 nodes are available: "
+        "1 No preemption victims found for incoming pod, 3 Preemption is not helpful for scheduling."
     )
+
+
+def test_a_node_that_is_too_small_stays_so_without_its_pods() -> None:
+    snapshot = Snapshot.of([node("small", tpu=4)], [pod("there", on="small")])
+    for tpu, hopeless in ((4, False), (8, True)):
+        big = pod("big", tpu=tpu)
+        assert refusals(big, snapshot.nodes["small"], snapshot) == ["Insufficient google.com/tpu"]
+        assert is_hopeless(big, snapshot.nodes["small"], ["Insufficient google.com/tpu"]) is hopeless
 
 
 def exclusive(key: str, priority: int) -> Object:

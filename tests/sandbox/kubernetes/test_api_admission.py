@@ -54,7 +54,7 @@ def test_immutable_fields_of_a_jobset(store: Store, make_jobset: Make) -> None:
     error = refusal(lambda: store.update("jobsets", "default", created))
     assert (error.code, error.reason) == (422, "Invalid")
     assert error.message == (
-        'JobSet.jobset.x-k8s.io "a" is invalid: spec.failurePolicy: Invalid value: "object": Value is immutable'
+        'JobSet.jobset.x-k8s.io "a" is invalid: spec.failurePolicy: Invalid value: Value is immutable'
     )
 
     changed = {"spec": {"replicatedJobs": [{**created["spec"]["replicatedJobs"][0], "replicas": 3}]}}
@@ -153,7 +153,7 @@ def test_a_job_gets_its_selector_and_defaults(store: Store) -> None:
     assert (created["spec"]["backoffLimit"], created["spec"]["podReplacementPolicy"]) == (6, "TerminatingOrFailed")
 
     created["spec"]["template"]["spec"]["containers"][0]["image"] = "y"
-    assert "spec.template: Invalid value" in refusal(lambda: store.update("jobs", "default", created)).message
+    assert "spec.template.spec: Invalid value" in refusal(lambda: store.update("jobs", "default", created)).message
 
 
 def test_a_pod_failure_policy_needs_restart_policy_never(store: Store) -> None:

@@ -172,7 +172,10 @@ def _change_causes(spec: dict[str, Any], old: Object) -> list[Cause]:
                 part["spec"].pop(field, None)
             part.pop("metadata", None)
     if template != old_template:
-        causes.append(invalid("spec.template", spec["template"], "field is immutable"))
+        if template["spec"] != old_template["spec"]:
+            causes.append(invalid("spec.template.spec", spec["template"]["spec"], "field is immutable"))
+        else:
+            causes.append(invalid("spec.template", spec["template"], "field is immutable"))
     if before["podReplacementPolicy"] != spec["podReplacementPolicy"] and before.get("podFailurePolicy"):
         causes.append(forbidden("spec.podReplacementPolicy", "may not be changed with a podFailurePolicy"))
     return causes

@@ -208,10 +208,7 @@ def _coordinator_findings(spec: dict[str, Any], name: str) -> list[str]:
 def _refuse_by_crd(resource: Resource, name: str, spec: dict[str, Any], old: dict[str, Any]) -> None:
     """Transition rules of the schema; they only apply to fields that are there before and after."""
     causes = [
-        Cause(
-            f"spec.{field}",
-            f'Invalid value: "{"array" if isinstance(spec[field], list) else "object"}": Value is immutable',
-        )
+        Cause(f"spec.{field}", "Invalid value: Value is immutable")
         for field in _SPEC_RULES_OF_CRD
         if field in spec and field in old and spec[field] != old[field]
     ]

@@ -54,19 +54,26 @@ def _refuse(resource: Resource, obj: Object, causes: list[Cause]) -> None:
 
 def _set_service_account(store: Store, resource: Resource, pod: Object) -> None:
     """Every namespace has a service account `default`, stored or not; others have to exist."""
-    spec, meta = pod["spec"], pod["metadata"]
+    spec = pod["spec"]
+    namespace = pod["metadata"]["namespace"]
     name = spec.setdefault("serviceAccountName", spec.get("serviceAccount") or "default")
     spec["serviceAccount"] = name
-    if name != "default" and store.peek("serviceaccounts", meta["namespace"], name) is None:
+    if name != "default" and store.peek("serviceaccounts", namespace, name) is None:
         raise errors.forbidden(
             resource,
-            meta["name"],
-            f'error looking up service account {meta["namespace"]}/{name}: serviceaccount "{name}" not found',
+            _asked_name(pod),
+            f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found',
         )
 
 
+def _asked_name(pod: Object) -> str:
+    """The pod's name as far as mutating admission knows it: the rest is generated after it."""
+    meta = pod["metadata"]
+    return str(meta.get("generateName") or meta["name"])
+
+
 def _set_priority(store: Store, resource: Resource, pod: Object) -> None:
-    spec, name = pod["spec"], pod["metadata"]["name"]
+    spec, name = pod["spec"], _asked_name(pod)
     class_name = spec.get("priorityClassName")
     if class_name:
         found = store.peek("priorityclasses", None, class_name)

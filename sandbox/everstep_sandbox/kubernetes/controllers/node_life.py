@@ -32,7 +32,7 @@ class NodeLifeController(Controller):
         self._grace = GRACE_SECONDS / speed
         self._events = EventRecorder(store, _AGENT)
         self._heard: dict[str, tuple[str, float]] = {}
-        """Node -> the lease's last renewal, and when it was seen by our own clock."""
+        """Node -> its last signs of life, and when they were seen by our own clock."""
 
     def keys(self, change: Change) -> Iterable[Hashable]:
         meta = change.object["metadata"]
@@ -49,11 +49,12 @@ class NodeLifeController(Controller):
             self._heard.pop(name, None)
             return None
         lease = self._store.peek("leases", _LEASES, name)
-        renewed = (lease or {}).get("spec", {}).get("renewTime", "")
+        ready = conditions.find(node, "Ready") or {"status": "Unknown"}
+        # Either is a sign of life.
+        renewed = f"{(lease or {}).get('spec', {}).get('renewTime')} {ready.get('lastHeartbeatTime')}"
         if self._heard.get(name, ("", 0.0))[0] != renewed or name not in self._heard:
             self._heard[name] = (renewed, time.monotonic())
         left = self._heard[name][1] + self._grace - time.monotonic()
-        ready = conditions.find(node, "Ready") or {"status": "Unknown"}
         if left <= 0 and ready["status"] == "True":
             node = self._mark_unknown(node)
             ready = conditions.find(node, "Ready") or ready
@@ -104,14 +105,12 @@ class NodeLifeController(Controller):
         for pod in self._store.list("pods"):
             if pod["spec"].get("nodeName") == node and conditions.holds(pod, "Ready"):
                 changed = clone(pod)
-                changed["status"]["conditions"] = with_condition(
-                    pod["status"]["conditions"],
-                    "Ready",
-                    False,
-                    now(),
-                    reason="NodeNotReady",
-                    message=f"node {node} is not ready",
-                )
+                changed["status"]["conditions"] = [
+                    {**condition, "status": "False", "lastTransitionTime": timestamp()}
+                    if condition["type"] == "Ready"
+                    else condition
+                    for condition in pod["status"]["conditions"]
+                ]
                 self._store.update(
                     "pods", pod["metadata"]["namespace"], changed, subresource="status", user_agent=_AGENT
                 )

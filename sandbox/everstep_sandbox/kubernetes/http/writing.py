@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from everstep_sandbox.kubernetes import errors
+from everstep_sandbox.kubernetes.admission.fields import invalid, required
 from everstep_sandbox.kubernetes.apply import apply
 from everstep_sandbox.kubernetes.http.access import review
 from everstep_sandbox.kubernetes.http.requests import Call
@@ -20,6 +21,7 @@ _PATCH_KINDS: dict[str, PatchKind] = {
     "application/strategic-merge-patch+json": "strategic",
 }
 _APPLY = ("application/apply-patch+yaml", "application/apply-patch+cbor")
+_PATCH_OPTIONS = Resource("patchoptions", "PatchOptions", "meta.k8s.io")
 _ACCEPTED_FOR_CUSTOM = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 
 
@@ -63,6 +65,9 @@ class Writer:
             )
         if call.strict:
             check_fields(call.resource, body)
+        if call.resource.custom and not body["metadata"].get("resourceVersion"):
+            cause = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise errors.invalid(call.resource, given, [cause])
         return 200, self._store.update(
             call.resource.plural,
             call.namespace,
@@ -141,9 +146,7 @@ class Writer:
             raise errors.bad_request("an apply patch must be an object")
         manager = call.query.get("fieldManager")
         if not manager:
-            raise errors.bad_request(
-                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
-            )
+            raise errors.invalid(_PATCH_OPTIONS, "", [required("fieldManager", "is required for apply patch")])
         _check_kind(call.resource, body)
         body.setdefault("metadata", {}).setdefault("name", call.name)
         if call.strict:

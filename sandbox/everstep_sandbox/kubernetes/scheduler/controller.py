@@ -13,12 +13,14 @@ from everstep_sandbox.kubernetes.errors import ApiError
 from everstep_sandbox.kubernetes.history import Change
 from everstep_sandbox.kubernetes.objects import Object, clone, now
 from everstep_sandbox.kubernetes.scheduler import preemption
-from everstep_sandbox.kubernetes.scheduler.filters import UNRESOLVABLE, refusals
+from everstep_sandbox.kubernetes.scheduler.filters import is_hopeless, refusals
 from everstep_sandbox.kubernetes.scheduler.snapshot import NodeView, Snapshot, priority
 from everstep_sandbox.kubernetes.store import Store
 
 _AGENT = "default-scheduler"
 _PASS = "all pending pods"
+# What schedulers since 1.34 say first: of claims to devices, which nothing here makes.
+_NO_CLAIMS = " no new claims to deallocate, preemption:"
 
 
 class SchedulerController(Controller):
@@ -31,7 +33,7 @@ class SchedulerController(Controller):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._events = EventRecorder(store, _AGENT)
+        self._events = EventRecorder(store, _AGENT, as_series=True)
         self._aside: set[str] = set()
         """Uids of pods that no node had room for, as the cluster then was."""
 
@@ -82,7 +84,14 @@ class SchedulerController(Controller):
         self._aside.add(pod["metadata"]["uid"])
         ineligible = preemption.ineligibility(pod, snapshot)
         candidate = None if ineligible else preemption.find(pod, crowded, reasons)
-        preempting = f" preemption: {ineligible}" if ineligible else "" if candidate else unhelpful_preemption(reasons)
+        hopeless = sum(is_hopeless(pod, crowded.nodes[name], texts) for name, texts in reasons.items())
+        preempting = (
+            f"{_NO_CLAIMS} {ineligible}"
+            if ineligible
+            else ""
+            if candidate
+            else unhelpful_preemption(len(reasons), hopeless)
+        )
         self._report_unschedulable(pod, unschedulable_message(reasons) + preempting, candidate)
         if candidate:
             self._preempt(pod, candidate)
@@ -134,17 +143,18 @@ def unschedulable_message(reasons: dict[str, list[str]]) -> str:
     return f"0/{total} nodes are available: {counted}."
 
 
-def unhelpful_preemption(reasons: dict[str, list[str]]) -> str:
-    """The rest of that text where nothing could be preempted; empty where there are no nodes."""
-    total = len(reasons)
-    helpless = sum(bool(UNRESOLVABLE.intersection(texts)) for texts in reasons.values())
+def unhelpful_preemption(nodes: int, hopeless: int) -> str:
+    """The rest of that text where nothing could be preempted; empty where there are no nodes.
+
+    :param hopeless: how many of the nodes the pod couldn't run on even if no other pod did
+    """
     counts = Counter(
         {
-            "Preemption is not helpful for scheduling": helpless,
-            "No preemption victims found for incoming pod": total - helpless,
+            "Preemption is not helpful for scheduling": hopeless,
+            "No preemption victims found for incoming pod": nodes - hopeless,
         }
     )
-    return f" preemption: 0/{total} nodes are available: {_counted(counts)}." if total else ""
+    return f"{_NO_CLAIMS} 0/{nodes} nodes are available: {_counted(counts)}." if nodes else ""
 
 
 def _counted(texts: Counter[str]) -> str:

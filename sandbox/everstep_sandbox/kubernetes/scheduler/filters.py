@@ -25,6 +25,14 @@ UNRESOLVABLE = frozenset(
 """Refusals that no preemption can mend."""
 
 
+def is_hopeless(pod: Object, view: NodeView, refused: Iterable[str]) -> bool:
+    """Whether the pod can't run on the node even if no other pod did."""
+    if not UNRESOLVABLE.isdisjoint(refused):
+        return True
+    empty = NodeView(view.node)
+    return any(amount > 0 and amount > empty.free(name) for name, amount in pod_requests(pod["spec"]).items())
+
+
 def refusals(pod: Object, view: NodeView, snapshot: Snapshot) -> list[str]:
     """Why the pod can't run on the node now; empty where it can."""
     spec, node = pod["spec"], view.node

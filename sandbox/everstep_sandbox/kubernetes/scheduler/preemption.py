@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from everstep_sandbox.kubernetes.objects import Object
-from everstep_sandbox.kubernetes.scheduler.filters import UNRESOLVABLE, refusals
+from everstep_sandbox.kubernetes.scheduler.filters import is_hopeless, refusals
 from everstep_sandbox.kubernetes.scheduler.snapshot import NodeView, Snapshot, priority
 
 
@@ -35,7 +35,7 @@ def find(pod: Object, snapshot: Snapshot, reasons: Mapping[str, list[str]]) -> C
     candidates = [
         candidate
         for name, view in snapshot.nodes.items()
-        if not UNRESOLVABLE.intersection(reasons.get(name) or ())
+        if not is_hopeless(pod, view, reasons.get(name) or ())
         and (candidate := _on_node(pod, view, snapshot)) is not None
     ]
     return min(candidates, key=_cost, default=None)

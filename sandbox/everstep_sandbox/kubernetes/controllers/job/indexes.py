@@ -1,4 +1,4 @@
-"""Sets of completion indexes as Kubernetes writes them: "0-2,5"."""
+"""Sets of completion indexes as Kubernetes writes them: "0-2,5,7,8"; two in a row are no range yet."""
 
 from __future__ import annotations
 
@@ -20,4 +20,10 @@ def write(indexes: Iterable[int]) -> str:
             runs[-1][1] = index
         else:
             runs.append([index, index])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join(_written(first, last) for first, last in runs)
+
+
+def _written(first: int, last: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first},{last}" if last == first + 1 else f"{first}-{last}"

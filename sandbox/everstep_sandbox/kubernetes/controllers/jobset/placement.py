@@ -64,5 +64,7 @@ def _follow(store: Store, pod: Object, topology: str) -> None:
     node = store.peek("nodes", None, leader["spec"]["nodeName"]) if leader and leader["spec"].get("nodeName") else None
     domain = (node["metadata"].get("labels") or {}).get(topology) if node else None
     if domain is None:
-        raise errors.webhook_denied(_WEBHOOK, "follower pod node selector not set")
+        has_any = bool(pod["spec"].get("nodeSelector"))
+        why = f" for topology domain not found. missing selector: {topology}" if has_any else " not set"
+        raise errors.webhook_denied(_WEBHOOK, f"follower pod node selector{why}")
     pod["spec"].setdefault("nodeSelector", {})[topology] = domain
