@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -94,6 +95,23 @@ async def test_gke_in_the_event_loop_does_the_same(gke: ClusterAccess, bare_kube
         bare_kubernetes.fault(match="priorityclasses", status=401, times=1)
         await client.list_all(PRIORITY_CLASSES)
     assert tokens.tokens > before
+
+
+async def test_a_gke_watch_outlives_the_hour_of_its_token(
+    gke: ClusterAccess, bare_kubernetes: Any, tokens: TokenServer
+) -> None:
+    async with gke.open_async() as client, asyncio.timeout(20):
+        _, version = await client.list_all(PRIORITY_CLASSES)
+        old = f"token-{tokens.tokens}"
+        async with client.watch(PRIORITY_CLASSES, None, version, silence=10) as events:
+            bare_kubernetes.fault(match="priorityclasses", status=401, token=old, times=10**9)
+            await client.patch(PRIORITY_CLASSES, "system-node-critical", {"description": f"after {old}"})
+            async for event in events:
+                assert event["object"]["description"] == f"after {old}"
+                break
+        async with client.watch(PRIORITY_CLASSES, None, version, silence=10):
+            pass
+    assert f"token-{tokens.tokens}" != old
 
 
 def test_what_a_trigger_carries_names_the_endpoint_and_no_secret(gke: ClusterAccess, bare_kubernetes: Any) -> None:
