@@ -6,7 +6,7 @@ writes over HTTP and by controllers alike.
 
 from __future__ import annotations
 
-from everstep_sandbox.kubernetes.admission import custom, jobs, jobsets, names, pods, scheduling
+from everstep_sandbox.kubernetes.admission import custom, jobs, jobsets, names, pods, quotas, scheduling
 from everstep_sandbox.kubernetes.admission import namespaces as namespace_rules
 from everstep_sandbox.kubernetes.store import Store
 
@@ -21,5 +21,6 @@ def register(store: Store) -> None:
         jobs.admit,
         jobsets.admit,
         scheduling.admit,
+        quotas.admit,
     ):
         store.add_admission(hook)

@@ -10,6 +10,7 @@ from everstep_sandbox.kubernetes.controllers.jobset import placement
 from everstep_sandbox.kubernetes.controllers.jobset.controller import JobSetController
 from everstep_sandbox.kubernetes.controllers.node_life import NodeLifeController
 from everstep_sandbox.kubernetes.controllers.pod_garbage import PodGarbageController
+from everstep_sandbox.kubernetes.controllers.quota import QuotaController
 from everstep_sandbox.kubernetes.controllers.runtime import Runtime
 from everstep_sandbox.kubernetes.controllers.service_accounts import ServiceAccountController
 from everstep_sandbox.kubernetes.controllers.taint_eviction import TaintEvictionController
@@ -31,5 +32,6 @@ async def run_all(store: Store, *, speed: float, directory: Path) -> None:
             TaintEvictionController(store, speed=speed),
             PodGarbageController(store, speed=speed),
             ServiceAccountController(store),
+            QuotaController(store),
         ],
     ).run()

@@ -21,6 +21,26 @@ def child_jobs(jobset: Object) -> Iterator[tuple[Object, Object]]:
         first += replicas(replicated_job)
 
 
+def resumption(job: Object, template: Object) -> Object:
+    """The change of a Job's spec that resumes it: with what of its pod template may have changed meanwhile.
+
+    As the real controller does, it only adds: a label or a node selector that is gone from the template stays.
+    """
+    if (job.get("status") or {}).get("startTime"):
+        return {"suspend": False}
+    given, meta = template["spec"], template.get("metadata") or {}
+    merged: Object = {}
+    for field in ("tolerations", "schedulingGates"):
+        present = job["spec"]["template"]["spec"].get(field) or []
+        added = [item for item in given.get(field) or () if item not in present]
+        if added:
+            merged[field] = [*present, *added]
+    if given.get("nodeSelector"):
+        merged["nodeSelector"] = given["nodeSelector"]
+    marks = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
+    return {"suspend": False, "template": {"metadata": marks, "spec": merged}}
+
+
 def headless_service(jobset: Object) -> Object:
     network = jobset["spec"].get("network") or {}
     return {

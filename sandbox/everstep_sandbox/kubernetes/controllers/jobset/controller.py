@@ -77,10 +77,8 @@ class JobSetController(Controller):
                 )
         if decision.needs_service:
             self._ensure_service(stored)
-        for job, suspended in decision.suspend:
-            self._store.patch(
-                "jobs", namespace, job["metadata"]["name"], {"spec": {"suspend": suspended}}, user_agent=_AGENT
-            )
+        for job, change in decision.suspend:
+            self._store.patch("jobs", namespace, job["metadata"]["name"], {"spec": change}, user_agent=_AGENT)
         for job in decision.create:
             self._create(stored, job)
 

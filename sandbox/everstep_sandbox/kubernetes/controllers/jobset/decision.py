@@ -10,7 +10,7 @@ from typing import Any
 from everstep_sandbox.kubernetes.controllers import conditions
 from everstep_sandbox.kubernetes.controllers.conditions import with_condition
 from everstep_sandbox.kubernetes.controllers.jobset import keys
-from everstep_sandbox.kubernetes.controllers.jobset.child_jobs import child_jobs, replicas
+from everstep_sandbox.kubernetes.controllers.jobset.child_jobs import child_jobs, replicas, resumption
 from everstep_sandbox.kubernetes.controllers.jobset.failure_policy import outcome
 from everstep_sandbox.kubernetes.objects import Object, clone
 
@@ -21,7 +21,8 @@ class Decision:
 
     status: Object
     delete: list[Object] = field(default_factory=list)
-    suspend: list[tuple[Object, bool]] = field(default_factory=list)
+    suspend: list[tuple[Object, Object]] = field(default_factory=list)
+    """Jobs with the changes of their specs that suspend or resume them."""
     create: list[Object] = field(default_factory=list)
     events: list[tuple[str, str, str]] = field(default_factory=list)
     needs_service: bool = False
@@ -92,7 +93,11 @@ class _Pass:
 
     def _set_suspension(self) -> None:
         wanted = bool(self.spec.get("suspend"))
-        self.decision.suspend = [(job, wanted) for job in self.active if bool(job["spec"].get("suspend")) != wanted]
+        templates = {rj["name"]: rj["template"]["spec"]["template"] for rj in self.spec["replicatedJobs"]}
+        for job in self.active:
+            if bool(job["spec"].get("suspend")) != wanted:
+                template = templates[job["metadata"]["labels"][keys.REPLICATED_JOB]]
+                self.decision.suspend.append((job, {"suspend": True} if wanted else resumption(job, template)))
         was = conditions.find(self.jobset, "Suspended")
         if wanted and (was is None or was["status"] != "True"):
             self._condition("Suspended", True, "SuspendedJobs", "jobset is suspended")
