@@ -145,9 +145,9 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print(json.dumps(found, indent=1))
         return 0
-    for key in ("kubernetes", "storage", "kubeconfig", "bucket"):
-        _print(f"{key:<12}{found[key]}")
-    _print(f"{'speed':<12}long timers are {found['speed']:g} times as fast as real")
+    for key in ("kubernetes", "storage", "kubeconfig", "bucket", "controlplane"):
+        _print(f"{key:<14}{found[key]}")
+    _print(f"{'speed':<14}long timers are {found['speed']:g} times as fast as real")
     for name, state in found["parts"].items():
         _print(f"{name:<16}{state}")
     for machine in found["machines"]:

@@ -36,6 +36,11 @@ class Credentials:
 
     directory: Path
 
+    @classmethod
+    def of(cls, sandbox: Path) -> Credentials:
+        """Those of the control plane in a sandbox's directory."""
+        return cls(sandbox / "controlplane" / "credentials")
+
     @property
     def authority(self) -> Path:
         return self.directory / "ca.crt"

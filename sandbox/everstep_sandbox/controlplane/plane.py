@@ -86,7 +86,9 @@ class ControlPlane:
 
     def _start(self, name: str, arguments: list[str]) -> None:
         program = str(self._programs.path(name))
-        self._parts.append(parts.start_program(self.settings.directory, name, program, *arguments))
+        # An API server whose etcd is gone takes a minute to end on SIGTERM.
+        started = parts.start_program(self.settings.directory, name, program, *arguments, orphaned=signal.SIGKILL)
+        self._parts.append(started)
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -47,7 +47,7 @@ class Settings:
 
     @property
     def credentials(self) -> Credentials:
-        return Credentials(self.own / "credentials")
+        return Credentials.of(self.directory)
 
     @property
     def server(self) -> str:
@@ -102,6 +102,8 @@ class Settings:
             # Endpoints may not be loopback addresses, so nobody is told of this one.
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",
+            # Nodes have names that nobody resolves.
+            "--kubelet-preferred-address-types=InternalIP",
             f"--secure-port={self.ports['api']}",
             f"--tls-cert-file={credentials.certificate}",
             f"--tls-private-key-file={credentials.key}",

@@ -19,6 +19,7 @@ from everstep_sandbox.kubelet.api import Api
 from everstep_sandbox.kubelet.fault_door import fault_routes
 from everstep_sandbox.kubelet.fleet import Fleet
 from everstep_sandbox.kubelet.kubelet import Kubelet
+from everstep_sandbox.kubelet.log_door import open_log_door
 from everstep_sandbox.kubelet.process import become_subreaper
 
 
@@ -28,6 +29,8 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--storage", default="", help="address of the sandbox's Cloud Storage")
     parser.add_argument("--speed", type=float, default=10.0, help="divides the real system's long timers")
+    parser.add_argument("--certificate", type=Path, help="serve logs to a real API server with this certificate (PEM)")
+    parser.add_argument("--key", type=Path, help="the certificate's key (PEM)")
     parser.add_argument("--port-file", type=Path, required=True, help="where to write the port of the fault door")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -40,17 +43,24 @@ def main() -> None:
 
 async def _run(arguments: argparse.Namespace) -> None:
     directory: Path = arguments.directory.resolve()
+    machines = nodes.load(directory / "machines.json")
     async with Api(arguments.kubeconfig) as api:
         kubelet = Kubelet(
             api,
             directory,
-            nodes.load(directory / "machines.json"),
+            machines,
             Network(directory),
             speed=arguments.speed,
             injected=_injected(arguments.storage),
         )
-        fleet = Fleet(api, kubelet, directory, speed=arguments.speed)
-        runner = await _open_door(fleet, arguments.port_file)
+        doors = []
+        log_port = None
+        if arguments.certificate:
+            hosts = [kubelet.context(machine.name).address for machine in machines]
+            doors.append(await open_log_door(kubelet, hosts, arguments.certificate, arguments.key))
+            log_port = int(doors[0].addresses[0][1])
+        fleet = Fleet(api, kubelet, directory, speed=arguments.speed, log_port=log_port)
+        doors.append(await _open_door(fleet, arguments.port_file))
         work = [asyncio.create_task(kubelet.run()), asyncio.create_task(fleet.run())]
         ending = asyncio.create_task(_asked_to_end())
         done, _ = await asyncio.wait({*work, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -58,7 +68,8 @@ async def _run(arguments: argparse.Namespace) -> None:
             if task not in done:
                 task.cancel()
         await kubelet.stop()
-        await runner.cleanup()
+        for door in doors:
+            await door.cleanup()
         for task in done:
             task.result()
 

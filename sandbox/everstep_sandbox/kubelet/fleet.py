@@ -43,13 +43,17 @@ class FleetError(Exception):
 class Fleet:
     """All machines of the sandbox, with their record on disk."""
 
-    def __init__(self, api: Api, kubelet: Kubelet, directory: Path, *, speed: float) -> None:
+    def __init__(
+        self, api: Api, kubelet: Kubelet, directory: Path, *, speed: float, log_port: int | None = None
+    ) -> None:
+        """`log_port` is where each node serves its containers' logs, at its own address."""
         self._api = api
         self._kubelet = kubelet
         self._directory = directory
         self._record = directory / "machines.json"
         self._machines = {machine.name: machine for machine in nodes.load(self._record)}
         self._speed = speed
+        self._log_port = log_port
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -194,6 +198,8 @@ class Fleet:
             {"type": "Hostname", "address": machine.name},
         ]
         body["status"]["conditions"] = _conditions()
+        if self._log_port is not None:
+            body["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self._log_port}}
         while True:
             try:
                 await self._create_node(body)

@@ -86,6 +86,7 @@ def status(directory: Path) -> Object:
         "kubeconfig": known.kubeconfig,
         "bucket": known.bucket,
         "speed": known.speed,
+        "controlplane": known.controlplane,
         "parts": {name: "running" if known.is_alive(name) else "ended" for name in known.pids},
         "machines": [
             {

@@ -67,8 +67,10 @@ def start(directory: Path, name: str, module: str, *arguments: str) -> Part:
     return start_program(directory, name, sys.executable, "-m", module, *arguments)
 
 
-def start_program(directory: Path, name: str, program: str, *arguments: str) -> Part:
-    """Starts a program; it gets SIGTERM when this process ends, however it ends."""
+def start_program(
+    directory: Path, name: str, program: str, *arguments: str, orphaned: signal.Signals = signal.SIGTERM
+) -> Part:
+    """Starts a program; it gets the signal `orphaned` when this process ends, however it ends."""
     log = directory / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     environment: Mapping[str, str] = {**os.environ, PART_MARKER: f"{directory}|{name}"}
@@ -81,13 +83,13 @@ def start_program(directory: Path, name: str, program: str, *arguments: str) -> 
             stderr=output,
             env=environment,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509
+            preexec_fn=lambda: _end_with_parent(orphaned),  # noqa: PLW1509
         )
     return Part(name, process, log)
 
 
-def _end_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+def _end_with_parent(number: signal.Signals) -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     # The supervisor blocks its signals while it waits for them; a part must not inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

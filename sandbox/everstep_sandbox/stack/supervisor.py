@@ -111,6 +111,7 @@ class Supervisor:
             str(door),
             "--speed",
             speed,
+            *self._log_serving(),
         )
         self._ensure(
             "checkpointing",
@@ -154,6 +155,15 @@ class Supervisor:
                 if part.name == "kubelet":
                     # Containers end with their kubelet; what they had started is ended here.
                     kill_marked(f"{self._directory}|")
+
+    def _log_serving(self) -> tuple[str, ...]:
+        """Flags by which the kubelet serves logs; the sandbox's own API server reads them from their files."""
+        if self._settings.controlplane == "sandbox":
+            return ()
+        from everstep_sandbox.controlplane.credentials import Credentials
+
+        own = Credentials.of(self._directory)
+        return ("--certificate", str(own.certificate), "--key", str(own.key))
 
     def _ensure(self, name: str, module: str, port_file: Path | None, *arguments: str) -> Part:
         part = self._parts.get(name)

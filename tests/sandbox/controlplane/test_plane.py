@@ -59,7 +59,7 @@ class Plane:
         return found
 
     def api(self, user: str | None = None) -> Any:
-        own = Credentials(self.directory / "controlplane" / "credentials")
+        own = Credentials.of(self.directory)
         return config.new_client_from_config(str(own.kubeconfig(user) if user else self.directory / "kubeconfig"))
 
 
