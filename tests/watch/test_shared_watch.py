@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import tracemalloc
+import urllib.request
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import server
 
 from everstep.clients import errors
 from everstep.clients.access import ClusterAccess
@@ -15,7 +20,7 @@ from everstep.clients.resources import JOBSETS
 from everstep.launch import manifest
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.training import TrainingSpec
-from everstep.watch import shared
+from everstep.watch import run_state, shared
 from everstep.watch.run_state import Phase
 from everstep.watch.shared import SharedWatch, subscribed
 
@@ -142,3 +147,85 @@ async def test_a_refusal_reaches_every_wait_and_the_next_watch_is_new(
             assert state is not None
             assert state.name == name
     assert not shared._watches
+
+
+async def test_a_wait_that_comes_later_costs_no_request(
+    access: ClusterAccess, jobset: dict[str, Any], bare_kubernetes: Any
+) -> None:
+    name = jobset["metadata"]["name"]
+    async with subscribed(access, "default", name) as one:
+        assert await collect(one, 0) == [0]
+        before = await asyncio.to_thread(reads, bare_kubernetes)
+        async with subscribed(access, "default", name) as late, subscribed(access, "default", "absent") as absent:
+            assert await collect(late, 0) == [0]
+            assert await absent.next() is None
+        assert await asyncio.to_thread(reads, bare_kubernetes) == before
+
+
+async def test_a_stalled_watch_is_noticed_and_what_it_hid_is_told(
+    access: ClusterAccess, client: KubernetesClient, jobset: dict[str, Any], bare_kubernetes: Any
+) -> None:
+    name = jobset["metadata"]["name"]
+    watch = SharedWatch(access.open_async(), "default", silence=1.0)
+    subscription = watch.subscribe(name)
+    try:
+        assert await collect(subscription, 0) == [0]
+        bare_kubernetes.fault(match="jobsets.*watch=true", stall=True, times=1)
+        bare_kubernetes.post("/_sandbox/faults", {"stall_watches": True})
+        set_restarts(client, name, 1)
+        assert await collect(subscription, 1) == [1]
+    finally:
+        watch.unsubscribe(subscription)
+        await watch.stop()
+
+
+async def test_another_cluster_behind_the_same_address_is_listed_anew(
+    tmp_path: Path, run_data: dict[str, Any], cluster_data: dict[str, Any]
+) -> None:
+    run_data["name"] = "moved"
+    body = manifest.build(
+        TrainingSpec.model_validate(run_data).on(ClusterSpec.model_validate(cluster_data)), launch=1, holder="test"
+    )
+    with server("everstep_sandbox.kubernetes", tmp_path / "old", "--api-only") as old:
+        access = ClusterAccess.of_kubeconfig(old.kubeconfig)
+        with access.open() as client:
+            client.create(JOBSETS, body, "default")
+            for restarts in range(1, 30):
+                set_restarts(client, "moved", restarts)
+        watch = SharedWatch(access.open_async(), "default", silence=5.0)
+        subscription = watch.subscribe("moved")
+        before = await subscription.next()
+    port = old.address.rpartition(":")[2]
+    try:
+        with server("everstep_sandbox.kubernetes", tmp_path / "new", "--api-only", "--port", port) as new:
+            with ClusterAccess.of_kubeconfig(new.kubeconfig).open() as client:
+                client.create(JOBSETS, body, "default")
+            async with asyncio.timeout(30):
+                while (after := await subscription.next()) is None:
+                    pass
+        assert before is not None
+        assert int(after.resource_version) < int(before.resource_version)
+        assert (before.restarts, after.restarts) == (29, 0)
+    finally:
+        watch.unsubscribe(subscription)
+        await watch.stop()
+
+
+def test_what_is_kept_of_a_jobset_is_small(run_data: dict[str, Any], cluster_data: dict[str, Any]) -> None:
+    spec = TrainingSpec.model_validate(run_data).on(ClusterSpec.model_validate(cluster_data))
+    body = manifest.build(spec, launch=1, holder="h" * 120)
+    body["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "R", "message": "m" * 5000}]}
+    text = json.dumps(body)
+    tracemalloc.start()
+    states = [run_state.of_jobset(json.loads(text)) for _ in range(200)]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert states[0].message == "m" * 1000
+    assert size / len(states) < 4096
+
+
+def reads(kubernetes: Any) -> int:
+    """Count the requests that read JobSets, watches apart."""
+    with urllib.request.urlopen(f"{kubernetes.address}/_sandbox/requests", timeout=10) as answer:
+        counted: dict[str, int] = json.loads(answer.read())["requests"]
+    return counted.get("GET jobsets", 0) - counted.get("WATCH jobsets", 0)

@@ -23,6 +23,7 @@ from everstep.clients.resources import JOBSETS
 from everstep.launch import manifest
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.training import TrainingSpec
+from everstep.watch import shared
 from everstep.watch.follower import Follower, WaitEnd
 from everstep.watch.sensor_triggers import CheckpointTrigger, RestoreTrigger
 from everstep.watch.triggers import TrainingTrigger
@@ -316,12 +317,48 @@ async def test_the_restore_sensor_waits_for_every_node_of_the_present_attempt(wo
     )  # fmt: skip
     for rank in range(2):
         world.report(0, rank, restored_step=None, restored_tier="fresh")
-    task = asyncio.create_task(trigger.wait())
-    await asyncio.sleep(0.3)
-    world.status(restarts=1)
-    world.report(1, 0, restored_step=45, restored_tier="local")
-    await asyncio.sleep(0.5)
-    assert not task.done()
-    world.report(1, 1, restored_step=45, restored_tier="peer")
-    event = await ended(task)
+    async with following(world.follower()) as training:
+        task = asyncio.create_task(trigger.wait())
+        await asyncio.sleep(0.3)
+        assert len(shared._watches) == 1
+        world.status(restarts=1)
+        world.report(1, 0, restored_step=45, restored_tier="local")
+        await asyncio.sleep(0.5)
+        assert not task.done()
+        world.report(1, 1, restored_step=45, restored_tier="peer")
+        event = await ended(task)
+        assert not training.done()
     assert event["result"] == {"launch": 1, "restart": 1, "step": 45, "tier": "peer", "tiers": {"local": 1, "peer": 1}}
+
+
+async def test_a_restore_that_is_over_is_told_even_after_the_deadline(world: World) -> None:
+    def trigger(min_restart: int) -> RestoreTrigger:
+        return RestoreTrigger(
+            cluster=world.access.as_dict(), storage=world.storage.as_dict(), bucket=world.bucket.name,
+            run_name=world.name, namespace="default", nodes=1, min_restart=min_restart,
+            deadline=time.time() - 3600, poke_interval=30.0, dwell=0.0,
+        )  # fmt: skip
+
+    world.report(0, 0, restored_step=45, restored_tier="local")
+    assert (await asyncio.wait_for(trigger(0).wait(), 20))["kind"] == "found"
+    late = await asyncio.wait_for(trigger(1).wait(), 20)
+    assert late["kind"] == "deadline"
+    assert "waiting for restart 1" in late["message"]
+
+
+async def test_the_end_is_told_while_an_inquiry_is_still_under_way(world: World, bare_kubernetes: Any) -> None:
+    async with following(world.follower()) as task:
+        bare_kubernetes.fault(match=f"GET .*pods.*{world.name}", delay_ms=15000, times=1)
+        world.status(restarts=1)
+        world.end("Failed")
+        async with asyncio.timeout(10):
+            assert (await task)["kind"] == WaitEnd.ENDED
+
+
+async def test_restarts_that_a_wait_missed_are_judged_one_by_one(world: World) -> None:
+    bug = {"code": 1, "reason": "ValueError", "at": "2026-11-29T10:00:00Z"}
+    world.report(0, 0, last_step=10, ended=bug)
+    world.report(1, 0, last_step=10, ended=bug)
+    async with following(world.follower()) as task:
+        world.status(restarts=2)
+        assert (await ended(task))["kind"] == WaitEnd.NO_PROGRESS
