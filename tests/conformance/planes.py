@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -50,6 +51,8 @@ class Plane:
     """By what waits are multiplied: a distant cluster answers later than loopback."""
     compact: Callable[[], None] | None = field(default=None, compare=False)
     """Makes it forget old versions; None where nobody but its owner can."""
+    aged: Callable[[str], str] = field(default=lambda token: token, compare=False)
+    """A page's token as one that was handed out before the versions that are forgotten."""
 
 
 @contextmanager
@@ -69,7 +72,7 @@ def sandbox(directory: Path) -> Iterator[Plane]:
 def real(directory: Path) -> Iterator[Plane]:
     """The programs of a real one, or the cluster of EVERSTEP_TEST_KUBECONFIG. Skips where there is neither."""
     if given := os.environ.get(KUBECONFIG_VARIABLE):
-        yield Plane("real", Path(given), Timing(not_ready=60, node_gone=90), slowness=3.0)
+        yield Plane("real", Path(given), Timing(not_ready=60, node_gone=90), slowness=3.0, aged=_aged)
         return
     try:
         find()
@@ -79,7 +82,9 @@ def real(directory: Path) -> Iterator[Plane]:
         etcd = json.loads((directory / "controlplane" / "ports.json").read_text())["etcd"]
         # Pods of a missing node wait for 40 s and for the collector's next look, every 20 s: neither is a flag.
         timing = Timing(not_ready=40 / SPEED, node_gone=65)
-        yield Plane("real", directory / "kubeconfig", timing, compact=lambda: _compact(f"http://127.0.0.1:{etcd}"))
+        yield Plane(
+            "real", directory / "kubeconfig", timing, compact=lambda: _compact(f"http://127.0.0.1:{etcd}"), aged=_aged
+        )
 
 
 PLANES = {"sandbox": sandbox, "real": real}
@@ -90,7 +95,7 @@ def _process(module: str, directory: Path) -> Iterator[str]:
     """Runs a control plane's module until the end of the block; yields its port."""
     directory.mkdir(parents=True, exist_ok=True)
     port_file, log = directory / "port.txt", directory / "plane.log"
-    command = [sys.executable, "-m", module, "--directory", directory, "--port-file", port_file]
+    command = [sys.executable, "-m", module, "--directory", str(directory), "--port-file", str(port_file)]
     with log.open("wb") as output:
         process = subprocess.Popen([*command, "--speed", f"{SPEED:g}"], stdout=output, stderr=subprocess.STDOUT)
     try:
@@ -113,6 +118,12 @@ def _compact(etcd: str) -> None:
     """Compacts etcd up to its present revision, as the API server does every five minutes."""
     present = _post(f"{etcd}/v3/kv/range", {"key": "AA==", "count_only": True})
     _post(f"{etcd}/v3/kv/compaction", {"revision": present["header"]["revision"], "physical": True})
+
+
+def _aged(token: str) -> str:
+    """A real server's token names the version of the list; its cache answers for recent ones in spite of compaction."""
+    content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    return base64.urlsafe_b64encode(json.dumps({**content, "rv": 1}).encode()).decode().rstrip("=")
 
 
 def _post(url: str, body: object) -> Any:

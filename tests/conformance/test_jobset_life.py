@@ -106,6 +106,8 @@ def test_runs_and_completes(place: Place) -> None:
     ]
     assert (job["status"]["succeeded"], job["status"]["completedIndexes"]) == (2, "0,1")
     assert job["status"]["startTime"] and job["status"]["completionTime"]
+    event = place.wait_for_event("AllJobsCompleted", "lm")
+    assert (event["type"], event["message"]) == ("Normal", "jobset completed successfully")
     # The pods stay to be looked at.
     assert len(place.list("pods", fieldSelector="status.phase=Succeeded")) == 4
 

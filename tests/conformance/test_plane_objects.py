@@ -78,7 +78,7 @@ def test_an_update_from_a_stale_version_is_a_conflict(place: Place, plural: str)
 def test_an_update_for_an_other_uid_is_a_conflict_and_a_patch_is_invalid(place: Place) -> None:
     other = "00000000-0000-0000-0000-000000000000"
     created = place.create("jobsets", jobset("a"))
-    body = {"metadata": {"uid": other}, "spec": {"suspend": True}}
+    body: Object = {"metadata": {"uid": other}, "spec": {"suspend": True}}
     refused = refusal(lambda: place.patch("jobsets", "a", body))
     assert (refused.code, refused.reason) == (422, "Invalid")
     assert f'metadata.uid: Invalid value: "{other}": field is immutable' in refused.message

@@ -65,6 +65,14 @@ def test_apply_leaves_alone_what_others_own(place: Place) -> None:
     assert forced["data"] == {"theirs": "2", "ours": "1"}
 
 
+def test_two_appliers_of_one_field_are_in_conflict(place: Place) -> None:
+    place.patch("configmaps", "a", config_map("a", {"x": "1"}), APPLY, fieldManager="one")
+    with pytest.raises(Refusal) as refused:
+        place.patch("configmaps", "a", config_map("a", {"x": "2"}), APPLY, fieldManager="two")
+    assert (refused.value.code, refused.value.reason) == (409, "Conflict")
+    assert refused.value.message == 'Apply failed with 1 conflict: conflict with "one": .data.x'
+
+
 def test_apply_works_on_a_jobset(place: Place) -> None:
     body = jobset("a")
     body["spec"]["suspend"] = True

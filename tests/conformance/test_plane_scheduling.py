@@ -216,3 +216,17 @@ def test_no_execute_evicts_at_once_or_after_the_tolerated_time(place: Place) -> 
         assert reason["message"] == "Taint manager: deleting due to NoExecute taint"
     place.wait_for_event("TaintManagerEviction", "never")
     assert phase(place.get("pods", "always")) == "Running"
+
+
+def test_a_drained_pod_says_so(place: Place) -> None:
+    node = place.add_nodes(1)[0]
+    place.create("pods", pod("a", nodeSelector=place.only_here))
+    place.wait_for("pods", "a", lambda found: phase(found) == "Running")
+    with place.kubelet.holding_ends(node):
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a", "namespace": place.name}}
+        place.api.create(place.path("pods", "a", "eviction"), eviction)
+        found = place.wait_for("pods", "a", is_going)
+        told = conditions(found)["DisruptionTarget"]
+        assert (told["status"], told["reason"]) == ("True", "EvictionByEvictionAPI")
+        assert told["message"] == "Eviction API: evicting"
+    place.wait("pods", lambda pods: not pods)

@@ -123,7 +123,7 @@ def test_a_page_asked_for_after_compaction_is_gone(place: Place) -> None:
     with pytest.raises(Refusal) as refused:
         place.api.get(
             place.path("configmaps"),
-            **{"limit": 1, "labelSelector": "paged", "continue": first["metadata"]["continue"]},
+            **{"limit": 1, "labelSelector": "paged", "continue": place.plane.aged(first["metadata"]["continue"])},
         )
     assert (refused.value.code, refused.value.reason) == (410, "Expired")
     assert refused.value.message.startswith("The provided continue parameter is too old")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from typing import Any
 
 import pytest
 from tests.conformance.api import Object, Refusal
 from tests.conformance.bodies import config_map, jobset
 from tests.conformance.place import Place
 
-WATCHED = {"labelSelector": "watched=yes"}
+WATCHED: dict[str, Any] = {"labelSelector": "watched=yes"}
 
 
 def watched(name: str, **data: str) -> Object:
@@ -87,7 +88,11 @@ def test_a_watch_without_a_version_begins_with_what_is_there(place: Place) -> No
 def test_the_first_state_ends_with_a_bookmark_where_asked_for(place: Place) -> None:
     for name in "ab":
         place.create("configmaps", watched(name))
-    asked = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    asked: dict[str, Any] = {
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "allowWatchBookmarks": "true",
+    }
     with place.api.watch(place.path("configmaps"), "", **WATCHED, **asked) as events:
         first = [told(event) for event in itertools.islice(events, 2)]
         bookmark = next(events)

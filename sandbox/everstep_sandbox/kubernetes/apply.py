@@ -84,7 +84,7 @@ def _check_conflicts(resource: Resource, current: Object, owned: dict[Path, Any]
                     {
                         "reason": "FieldManagerConflict",
                         "field": _dotted(path),
-                        "message": f'conflict with "{other["manager"]}" using {other.get("apiVersion")}',
+                        "message": f'conflict with "{other["manager"]}"',
                     }
                 )
     if causes:
