@@ -5,25 +5,30 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Callable, Sequence
 
-from tests.bench import handshake, imports, watch
+from tests.bench import handshake, imports, load, watch
 
-PARTS = {"import": imports.main, "handshake": handshake.main, "watch": watch.main}
+PARTS: dict[str, Callable[[Sequence[str]], None]] = {
+    "import": imports.main,
+    "handshake": handshake.main,
+    "watch": watch.main,
+    "load": load.main,
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("part", nargs="?", choices=PARTS, help="only this part; all without it")
-    chosen, options = parser.parse_known_args()
-    if options and chosen.part != "watch":
-        parser.error(f"only the watch part takes options, not {' '.join(options)}")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="options of the part: PART --help lists them")
+    chosen = parser.parse_args()
     # What the parts start ends with the blocks that started it.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     try:
         for name, run in PARTS.items():
             if chosen.part in (None, name):
-                run(options) if name == "watch" else run()
+                run(chosen.options)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

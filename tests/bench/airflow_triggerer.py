@@ -56,8 +56,8 @@ class BenchAirflow(AirflowStack):
             self._seeder.communicate()
 
     def seed(self, triggers: list[Trigger]) -> None:
-        """Replace all deferred tasks by one for each trigger."""
-        self.notes.unlink(missing_ok=True)
+        """Replace all deferred tasks by one for each trigger, and forget all notes."""
+        self.notes.write_text("")
         assert self._seeder is not None and self._seeder.stdin is not None and self._seeder.stdout is not None
         self._seeder.stdin.write(json.dumps(triggers) + "\n")
         self._seeder.stdin.flush()

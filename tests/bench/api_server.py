@@ -71,6 +71,13 @@ class ApiServer:
         found: Object = answer.json()
         return found
 
+    def stream(self, path: str) -> requests.Response:
+        """Open a watch on a connection of its own. Raises Refused."""
+        answer = self._session.get(self.address + path, stream=True, timeout=(10, None))
+        if answer.status_code >= 400:
+            raise Refused(f"GET {path}: HTTP {answer.status_code}: {answer.text[:500]}")
+        return answer
+
     def patch_status(self, path: str, status: Object) -> Object:
         """Merge into an object's status."""
         return self.call("PATCH", f"{path}/status", {"status": status}, MERGE_PATCH)

@@ -8,12 +8,14 @@ the growth of what is resident.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +120,9 @@ class Prober:
         return found
 
 
-def main() -> None:
+def main(options: Sequence[str] = ()) -> None:
     """Measure all, print rows as they come, and write build/bench/import.json."""
+    argparse.ArgumentParser(prog="python -m tests.bench import", description=__doc__).parse_args(options)
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as home, Prober(home) as prober:
         bare = Path(home) / "bare.py"
         bare.write_text(BARE_DAG)

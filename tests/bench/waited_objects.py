@@ -40,20 +40,7 @@ class TrainingRuns:
     def triggers(self) -> list[Trigger]:
         """Return class and arguments of each wait."""
         return [
-            (
-                "tests.bench.timed_triggers.TimedTraining",
-                {
-                    "cluster": ClusterAccess(name="bench", connection=CONNECTION).as_dict(),
-                    "storage": StorageAccess(connection=STORAGE_CONNECTION).as_dict(),
-                    "bucket": BUCKET,
-                    "run_name": object_name(number),
-                    "namespace": self.namespace,
-                    "uid": self._uids[number],
-                    "launch": 1,
-                    "deadline": time.time() + 86400,
-                },
-            )
-            for number in range(self.count)
+            training_trigger(object_name(number), self.namespace, self._uids[number]) for number in range(self.count)
         ]
 
     def end(self, number: int) -> None:
@@ -98,7 +85,7 @@ class Jobs:
         """Return class and arguments of each wait: the trigger's defaults, so a look every 10 s."""
         return [
             (
-                "tests.bench.timed_triggers.TimedJob",
+                "tests.bench.timed_job.TimedJob",
                 {
                     "job_name": object_name(number),
                     "job_namespace": self.namespace,
@@ -140,7 +127,24 @@ class Sleeps:
 
     def triggers(self) -> list[Trigger]:
         """Return class and arguments of each."""
-        return [("tests.bench.timed_triggers.Sleeping", {"name": object_name(number)}) for number in range(self.count)]
+        return [("tests.bench.plain_triggers.Sleeping", {"name": object_name(number)}) for number in range(self.count)]
+
+
+def training_trigger(name: str, namespace: str, uid: str) -> Trigger:
+    """Return class and arguments of Everstep's wait for a run, with the arguments that a launch gives it."""
+    return (
+        "tests.bench.timed_training.TimedTraining",
+        {
+            "cluster": ClusterAccess(name="bench", connection=CONNECTION).as_dict(),
+            "storage": StorageAccess(connection=STORAGE_CONNECTION).as_dict(),
+            "bucket": BUCKET,
+            "run_name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "launch": 1,
+            "deadline": time.time() + 86400,
+        },
+    )
 
 
 def object_name(number: int) -> str:

@@ -27,8 +27,8 @@ from everstep_sandbox.checkpointing.testing import create_bucket
 from everstep_sandbox.storage.process import running_storage
 
 POLL_SECONDS = 10.0
-# After the youngest wait began: longer than Everstep's dwell, than a poll of the provider, and than it takes Everstep to
-# look into the bucket for the first time, for which it imports a library.
+# After the youngest wait began: longer than Everstep's dwell, than a poll of the provider, and than it takes Everstep
+# to look into the bucket for the first time, for which it imports a library.
 SETTLE_SECONDS = 35.0
 START_SECONDS = 180.0
 MOST_ENDS = 300
@@ -74,13 +74,20 @@ def measure(waited: Waited, api: ApiServer, airflow: BenchAirflow, span: float) 
     airflow.seed(waited.triggers())
     airflow.start_component("triggerer")
     try:
-        began = airflow.wait_for_notes("started", waited.count, START_SECONDS)
-        if len(began) < waited.count:
-            raise RuntimeError(f"{len(began)} of {waited.count} waits began; the triggerer says:\n{airflow.log_end()}")
+        running = airflow.wait_for_notes("started", waited.count, START_SECONDS)
+        if len(running) < waited.count:
+            raise RuntimeError(
+                f"{len(running)} of {waited.count} waits began; the triggerer says:\n{airflow.log_end()}"
+            )
         time.sleep(0.0 if isinstance(waited, Sleeps) else SETTLE_SECONDS)
         found = quiet(waited, api, airflow, span)
         if not isinstance(waited, Sleeps):
+            mark, began = api.mark(), time.monotonic()
             found.update(ends(waited, airflow, span))
+            if api.kind != "sandbox":
+                # The sandbox's API would count the bench's own requests too.
+                made = api.requests_since(mark)
+                found["requests_per_minute_while_ending"] = round(60 * made / (time.monotonic() - began), 1)
     finally:
         airflow.kill_component("triggerer")
     print(f"watch {waited.count:5} {waited.name:9} {json.dumps(found)}", flush=True)
@@ -144,6 +151,12 @@ def conclude(figures: dict[str, Any]) -> None:
             for rows in waits.values():
                 if name in rows:
                     rows[name]["bytes_per_wait"] = round(grown / more)
+    for rows in waits.values():
+        if "airflow" in rows:
+            idle = rows["airflow"]["cpu_seconds_per_minute"]
+            for name in ("everstep", "provider"):
+                own = rows[name]["cpu_seconds_per_minute"] - idle
+                rows[name]["cpu_seconds_per_minute_beyond_airflow"] = round(own, 2)
     figures["ratio"] = {
         count: {
             key: ratio(rows["everstep"][key], rows["provider"][key])
