@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.conftest import server
 
-from everstep.clients import errors
+from everstep.clients import errors, sharing
 from everstep.clients.access import ClusterAccess
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import JOBSETS
@@ -112,6 +112,7 @@ async def test_changes_during_a_broken_watch_are_told_once(
     finally:
         watch.unsubscribe(subscription)
         await watch.stop()
+        await watch.client.close()
 
 
 async def test_history_that_was_compacted_is_listed_anew(
@@ -129,6 +130,7 @@ async def test_history_that_was_compacted_is_listed_anew(
     finally:
         watch.unsubscribe(subscription)
         await watch.stop()
+        await watch.client.close()
 
 
 async def test_a_refusal_reaches_every_wait_and_the_next_watch_is_new(
@@ -147,6 +149,16 @@ async def test_a_refusal_reaches_every_wait_and_the_next_watch_is_new(
             assert state is not None
             assert state.name == name
     assert not shared._watches
+
+
+async def test_waits_in_other_namespaces_share_the_connection(access: ClusterAccess, jobset: dict[str, Any]) -> None:
+    name = jobset["metadata"]["name"]
+    async with subscribed(access, "default", name) as one, subscribed(access, "elsewhere", name) as other:
+        assert one.watch is not other.watch
+        assert one.client is other.client
+        assert await collect(one, 0) == [0]
+        assert await other.next() is None
+    assert not sharing._clusters
 
 
 async def test_a_wait_that_comes_later_costs_no_request(
@@ -179,6 +191,7 @@ async def test_a_stalled_watch_is_noticed_and_what_it_hid_is_told(
     finally:
         watch.unsubscribe(subscription)
         await watch.stop()
+        await watch.client.close()
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refuses", "is silent"])
@@ -215,6 +228,7 @@ async def test_another_cluster_behind_the_same_address_is_listed_anew(
     finally:
         watch.unsubscribe(subscription)
         await watch.stop()
+        await watch.client.close()
 
 
 def test_what_is_kept_of_a_jobset_is_small(run_data: dict[str, Any], cluster_data: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from everstep.clients.access import ClusterAccess
 from everstep.clients.errors import Gone, RemoteError, Unavailable
 from everstep.clients.kubernetes_async import AsyncKubernetesClient
 from everstep.clients.resources import JOBSETS
+from everstep.clients.sharing import shared_cluster
 from everstep.clients.watch_stream import Stalled
 from everstep.watch import run_state
 from everstep.watch.inbox import Inbox
@@ -99,12 +100,11 @@ class SharedWatch:
         return bool(self._subscriptions)
 
     async def stop(self) -> None:
-        """End the watch and close its connection."""
+        """End the watch; the client stays open."""
         await self.starting.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self.client.close()
 
     @property
     def has_failed(self) -> bool:
@@ -218,17 +218,18 @@ async def subscribed(
 ) -> AsyncIterator[Subscription]:
     """Wait on a JobSet through the event loop's watch on its cluster and namespace, made if there is none yet."""
     key = (asyncio.get_running_loop(), access, namespace)
-    watch = _watches.get(key)
-    if watch is None or watch.has_failed:
-        watch = _watches[key] = SharedWatch(access.open_async(), namespace, silence=SILENCE_SECONDS)
-    subscription = watch.subscribe(name, inbox)
-    try:
-        yield subscription
-    finally:
-        if not watch.unsubscribe(subscription):
-            if _watches.get(key) is watch:
-                del _watches[key]
-            await watch.stop()
+    async with shared_cluster(access) as client:
+        watch = _watches.get(key)
+        if watch is None or watch.has_failed:
+            watch = _watches[key] = SharedWatch(client, namespace, silence=SILENCE_SECONDS)
+        subscription = watch.subscribe(name, inbox)
+        try:
+            yield subscription
+        finally:
+            if not watch.unsubscribe(subscription):
+                if _watches.get(key) is watch:
+                    del _watches[key]
+                await watch.stop()
 
 
 def _same(one: RunState | None, other: RunState | None) -> bool:

@@ -16,6 +16,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from everstep.clients.access import ClusterAccess, StorageAccess
 from everstep.clients.errors import RemoteError
 from everstep.clients.resources import JOBSETS
+from everstep.clients.sharing import shared_cluster
 from everstep.watch import run_state
 from everstep.watch.follower import Follower, WaitEnd
 from everstep.watch.pacing import PerLoop, Turnstile
@@ -107,7 +108,7 @@ class TrainingTrigger(BaseTrigger):
         if self.on_kill_policy == "detach":
             self.log.info("Killed by a user: the run goes on, as recovery.on_kill: detach says.")
             return
-        async with ClusterAccess(**self.cluster).open_async() as client:
+        async with shared_cluster(ClusterAccess(**self.cluster)) as client:
             found = await client.find(JOBSETS, self.run_name, self.namespace)
             state = None if found is None else run_state.of_jobset(found)
             if state is None or state.uid != self.uid or state.is_terminal:
