@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,9 +89,14 @@ class BenchAirflow(AirflowStack):
         lines = [json.loads(line) for line in self.notes.read_text().splitlines()]
         return {line["name"]: line for line in lines if line["what"] == what}
 
-    def wait_for_notes(self, what: str, count: int, seconds: float) -> dict[str, dict[str, Any]]:
-        """Return the notes of one kind when there are so many, or after some seconds."""
-        return _until(lambda: self.noted(what), lambda found: len(found) >= count, seconds)
+    def wait_for_notes(self, what: str, names: Collection[str], seconds: float) -> dict[str, dict[str, Any]]:
+        """Return the notes of one kind when all those waits have left theirs, or after some seconds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.noted(what)
+            if found.keys() >= set(names) or time.monotonic() > deadline:
+                return found
+            time.sleep(0.5)
 
     def log_end(self) -> str:
         """Return the end of the triggerer's log."""
@@ -101,14 +106,3 @@ class BenchAirflow(AirflowStack):
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
-
-
-def _until(
-    look: Callable[[], dict[str, dict[str, Any]]], enough: Callable[[dict[str, dict[str, Any]]], bool], seconds: float
-) -> dict[str, dict[str, Any]]:
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if enough(found) or time.monotonic() > deadline:
-            return found
-        time.sleep(0.5)

@@ -76,7 +76,7 @@ class Load:
         airflow.seed([PROBE])
         airflow.start_component("triggerer")
         try:
-            if not airflow.wait_for_notes("started", 1, START_SECONDS):
+            if not airflow.wait_for_notes("started", ["probe"], START_SECONDS):
                 raise RuntimeError(f"no wait began; the triggerer says:\n{airflow.log_end()}")
             time.sleep(10.0)
             idle = sum(airflow.resident().values())
@@ -100,9 +100,9 @@ class Load:
         created = time.time()
         self._create(LARGE, self._pods // LARGE_NODES, LARGE_NODES)
         self._airflow.seed([PROBE, *[training_trigger(name, NAMESPACE, uid) for name, uid in self._uids.items()]])
-        began = self._airflow.wait_for_notes("started", 1 + len(self._uids), START_SECONDS)
-        if len(began) < len(self._uids):
-            raise RuntimeError(f"{len(began)} waits began; the triggerer says:\n{self._airflow.log_end()}")
+        began = self._airflow.wait_for_notes("started", self._uids, START_SECONDS)
+        if not began.keys() >= self._uids.keys():
+            raise RuntimeError(f"only {sorted(began)} began; the triggerer says:\n{self._airflow.log_end()}")
         start = watch.until(LARGE, self._all_ready, self._patience) - created
         say(f"all {self._pods} pods of the large run ran for the first time after", start)
         time.sleep(SETTLE_SECONDS)
@@ -121,7 +121,7 @@ class Load:
 
     def _delays(self, watch: JobSetWatch) -> dict[str, Any]:
         ended = {name: watch.first(name, _is_terminal) for name in self._uids}
-        fired = self._airflow.wait_for_notes("fired", len(ended), 60.0)
+        fired = self._airflow.wait_for_notes("fired", ended, 60.0)
         delays = {name: 1000 * (fired[name]["at"] - at) for name, at in ended.items() if name in fired}
         return {
             "missed": len(ended) - len(delays),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.bench.api_server import count_requests
 from tests.bench.figures import percentile, ratio
 from tests.bench.file_times import FileTimes
 from tests.bench.handshake import summary
+from tests.bench.throttle import throttled
 from tests.bench.watch import conclude
 from tests.bench.watch_plot import plot
 
@@ -76,6 +80,14 @@ def test_memory_per_wait_is_the_growth_between_the_least_and_the_most_waits() ->
     assert rows["provider"]["bytes_per_wait"] == 100
 
 
+def test_what_airflow_itself_costs_is_told_apart() -> None:
+    rows = {"everstep": row(0.0, 1), "provider": row(600.0, 2), "airflow": row(0.0, 3)}
+    rows["everstep"]["cpu_seconds_per_minute"] = 1.8
+    conclude({"waits": {"100": rows}})
+    assert rows["everstep"]["cpu_seconds_per_minute_beyond_airflow"] == 0.8
+    assert "cpu_seconds_per_minute_beyond_airflow" not in rows["airflow"]
+
+
 def test_ratios_are_of_one_number_of_waits() -> None:
     ratios = figures()["ratio"]
     assert ratios["100"]["requests_per_minute"] == 0.00167
@@ -116,6 +128,22 @@ def test_files_are_timed_when_they_come_and_go(tmp_path: Path) -> None:
             times.first(".yaml", came=True, since=before)
     finally:
         times.close()
+
+
+@pytest.mark.sandbox
+def test_a_throttled_process_gets_its_share() -> None:
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        process = psutil.Process(busy.pid)
+        with throttled([busy.pid], 0.25) as means:
+            before, began = sum(process.cpu_times()[:2]), time.monotonic()
+            time.sleep(2.0)
+            spent, passed = sum(process.cpu_times()[:2]) - before, time.monotonic() - began
+        assert means
+        assert spent / passed < 0.4
+    finally:
+        busy.kill()
+        busy.wait()
 
 
 def test_handshake_summary() -> None:

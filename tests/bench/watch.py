@@ -74,7 +74,8 @@ def measure(waited: Waited, api: ApiServer, airflow: BenchAirflow, span: float) 
     airflow.seed(waited.triggers())
     airflow.start_component("triggerer")
     try:
-        running = airflow.wait_for_notes("started", waited.count, START_SECONDS)
+        names = [object_name(number) for number in range(waited.count)]
+        running = airflow.wait_for_notes("started", names, START_SECONDS)
         if len(running) < waited.count:
             raise RuntimeError(
                 f"{len(running)} of {waited.count} waits began; the triggerer says:\n{airflow.log_end()}"
@@ -124,7 +125,7 @@ def ends(waited: TrainingRuns | Jobs, airflow: BenchAirflow, span: float) -> dic
         asked[name] = time.time()
         waited.end(number)
         committed[name] = time.time()
-    fired = airflow.wait_for_notes("fired", count, 12 * POLL_SECONDS)
+    fired = airflow.wait_for_notes("fired", committed, 12 * POLL_SECONDS)
     delays = [1000 * max(0.0, fired[name]["at"] - at) for name, at in committed.items() if name in fired]
     longest = [1000 * (fired[name]["at"] - at) for name, at in asked.items() if name in fired]
     strangers = sorted(fired.keys() - committed.keys())
@@ -135,6 +136,7 @@ def ends(waited: TrainingRuns | Jobs, airflow: BenchAirflow, span: float) -> dic
         "missed": count - len(delays),
         "event_ms_p50": round(percentile(delays, 0.5), 1),
         "event_ms_p99": round(percentile(delays, 0.99), 1),
+        "event_ms_p50_from_request": round(percentile(longest, 0.5), 1),
         "event_ms_p99_from_request": round(percentile(longest, 0.99), 1),
     }
 
