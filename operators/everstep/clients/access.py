@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.clients import errors
 from everstep.clients.kubernetes import KubernetesClient
@@ -18,7 +18,9 @@ from everstep.clients.kubernetes_async import AsyncKubernetesClient
 from everstep.clients.retrying import PATIENCE_SECONDS, Backoff
 from everstep.clients.storage import BucketClient
 from everstep.clients.storage_async import AsyncBucketClient
-from everstep.spec.cluster import ClusterSpec
+
+if TYPE_CHECKING:
+    from everstep.spec.cluster import ClusterSpec
 
 # Extra fields of a google_cloud_platform connection that name endpoints instead of having them looked up.
 GKE_ENDPOINT_FIELD = "gke_endpoint"
