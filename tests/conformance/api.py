@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -62,6 +63,7 @@ class Stream:
     def __init__(self, answer: Any, deadline: float, path: str) -> None:
         self._answer, self._deadline, self._path = answer, deadline, path
         self._events = self._read()
+        self._is_cut = False
 
     def __enter__(self) -> Stream:
         return self
@@ -77,12 +79,17 @@ class Stream:
 
     def cut(self) -> None:
         """Ends it for whoever reads it, from another thread."""
-        self._answer.shutdown()
+        # First the mark: what a TLS socket still yields after its end is no longer decrypted.
+        self._is_cut = True
+        with contextlib.suppress(OSError):
+            self._answer.shutdown()
 
     def _read(self) -> Iterator[Object]:
         rest = b""
         try:
             for chunk in self._answer.stream(65536, decode_content=True):
+                if self._is_cut:
+                    return
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from (json.loads(line) for line in lines if line.strip())
                 if time.monotonic() > self._deadline:

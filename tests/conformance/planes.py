@@ -80,8 +80,9 @@ def real(directory: Path) -> Iterator[Plane]:
         pytest.skip(str(missing))
     with _process("everstep_sandbox.controlplane", directory):
         etcd = json.loads((directory / "controlplane" / "ports.json").read_text())["etcd"]
-        # Pods of a missing node wait for 40 s and for the collector's next look, every 20 s: neither is a flag.
-        timing = Timing(not_ready=40 / SPEED, node_gone=65)
+        # The collector of pods looks every 20 s; a node that it misses it believes gone at the first look after 40 s
+        # more. Neither is a flag.
+        timing = Timing(not_ready=40 / SPEED, node_gone=80)
         yield Plane(
             "real", directory / "kubeconfig", timing, compact=lambda: _compact(f"http://127.0.0.1:{etcd}"), aged=_aged
         )

@@ -43,7 +43,7 @@ def test_apply_conflict(place: Place) -> None:
 
 
 def test_managed_fields(place: Place) -> None:
-    created = place.create("configmaps", config_map("a"))
+    created = place.create("configmaps", config_map("a", {"x": "1"}))
     found = bool(created["metadata"].get("managedFields"))
     assert found is DIFFERENCES["managed fields"].expected(place.plane.id)
 
