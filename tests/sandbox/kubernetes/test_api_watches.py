@@ -41,10 +41,34 @@ def test_compaction_makes_old_versions_and_pages_410(start_server: Any, make_con
     assert "too old resource version" in str(too_old.value.reason)
 
 
-def test_a_version_from_the_future_is_refused(api_server: Any) -> None:
-    status, body, _ = api_server.request("/api/v1/namespaces?watch=1&resourceVersion=99999999")
+def test_a_list_from_a_version_of_the_future_is_refused(api_server: Any) -> None:
+    status, body, _ = api_server.request("/api/v1/namespaces?resourceVersion=99999999")
     assert status == 504
     assert "Too large resource version" in body["message"]
+
+
+async def test_a_watch_from_a_version_of_the_future_is_silent_until_then(
+    api_server: Any, core: client.CoreV1Api, namespace: str, make_config_map: Make
+) -> None:
+    version = int(core.list_namespaced_config_map(namespace).metadata.resource_version)
+    url = f"{api_server.address}/api/v1/namespaces/{namespace}/configmaps"
+    asked = {"watch": "true", "timeoutSeconds": "1", "allowWatchBookmarks": "true"}
+    async with aiohttp.ClientSession() as session, asyncio.timeout(10):
+        far = await session.get(url, params=asked | {"resourceVersion": str(version + 1000)})
+        near = await session.get(url, params=asked | {"resourceVersion": str(version + 1)})
+        for name in ("first", "second"):
+            async with session.post(url, json=make_config_map(name)) as response:
+                assert response.status == 201
+        assert await far.read() == b""
+        lines = [json.loads(line) for line in (await near.read()).splitlines()]
+    named = [line["object"]["metadata"]["name"] for line in lines if line["type"] == "ADDED"]
+    assert named == ["second"]
+
+
+def test_a_watch_from_no_version_at_all_is_refused(api_server: Any) -> None:
+    status, body, _ = api_server.request("/api/v1/namespaces?watch=1&resourceVersion=x")
+    assert status == 400
+    assert "expected a whole number" in body["message"]
 
 
 def test_a_watch_goes_on_from_a_version_and_sees_selection_change(

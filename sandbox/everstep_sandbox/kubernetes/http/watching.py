@@ -8,9 +8,9 @@ import random
 
 from aiohttp import web
 
-from everstep_sandbox.kubernetes.errors import ApiError
+from everstep_sandbox.kubernetes.errors import ApiError, bad_request
 from everstep_sandbox.kubernetes.history import Change, Subscription
-from everstep_sandbox.kubernetes.http.listing import check_version_is_reached, presented
+from everstep_sandbox.kubernetes.http.listing import presented
 from everstep_sandbox.kubernetes.http.requests import Call
 from everstep_sandbox.kubernetes.objects import Object
 from everstep_sandbox.kubernetes.selectors import Predicate
@@ -60,7 +60,6 @@ class Watches:
         """Streams events until the time is up, the client goes or the watch is dropped."""
         response = web.StreamResponse(headers=_HEADERS)
         try:
-            check_version_is_reached(call, self._store.version)
             subscription, first = self._begin(call)
         except ApiError as error:
             if error.code != 410:
@@ -86,9 +85,9 @@ class Watches:
 
     def _begin(self, call: Call) -> tuple[Subscription, bytes]:
         """Subscribes, and encodes the present objects where the client wants them first."""
-        asked = call.query.get("resourceVersion", "")
-        with_initial = asked in ("", "0") or call.flag("sendInitialEvents")
-        since = None if with_initial else int(asked)
+        asked = _asked_version(call)
+        with_initial = asked == 0 or call.flag("sendInitialEvents")
+        since = None if with_initial else asked
         subscription = self._store.subscribe([call.resource.plural], namespace=call.namespace, since=since)
         lines: list[bytes] = []
         if with_initial and call.query.get("sendInitialEvents") != "false":
@@ -102,12 +101,14 @@ class Watches:
         loop = asyncio.get_running_loop()
         ends = loop.time() + (call.integer("timeoutSeconds") or random.uniform(*_DEFAULT_TIMEOUT_SECONDS))
         bookmarks = call.flag("allowWatchBookmarks")
+        # A watch from a version that is still to come is silent until then, as a real server's is.
+        since = _asked_version(call)
         next_bookmark = loop.time() + _BOOKMARK_SECONDS
         predicate = call.predicate()
         while True:
             now = loop.time()
             if now >= ends:
-                if bookmarks:
+                if bookmarks and self._store.version >= since:
                     await response.write(_bookmark(call, self._store.version))
                 return
             try:
@@ -115,7 +116,8 @@ class Watches:
                     await subscription.wait()
             except TimeoutError:
                 if bookmarks and loop.time() >= next_bookmark:
-                    await response.write(_bookmark(call, self._store.version))
+                    if self._store.version >= since:
+                        await response.write(_bookmark(call, self._store.version))
                     next_bookmark = loop.time() + _BOOKMARK_SECONDS
                 continue
             except ApiError as error:
@@ -127,9 +129,16 @@ class Watches:
                 if dropped_with is not None:
                     await response.write(_line("ERROR", dropped_with.status()))
                 return
-            lines = b"".join(_event(call, change, predicate) for change in changes)
+            lines = b"".join(_event(call, change, predicate) for change in changes if change.version > since)
             if lines:
                 await response.write(lines)
+
+
+def _asked_version(call: Call) -> int:
+    text = call.query.get("resourceVersion") or "0"
+    if not text.isdecimal():
+        raise bad_request(f"resourceVersion: Invalid value: {text!r}: expected a whole number")
+    return int(text)
 
 
 def _event(call: Call, change: Change, predicate: Predicate | None) -> bytes:
