@@ -6,15 +6,14 @@ and says nothing of its pods, as a host does whose power is gone.
 
 from __future__ import annotations
 
-import datetime
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tests.conformance.api import STRATEGIC, Api, Object, Refusal, Stream, path_of
+from tests.conformance.kubelet_words import ended, micro_time, ready, running
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +77,14 @@ class HollowKubelet:
             "capacity": capacity,
             "allocatable": capacity,
             "addresses": [{"type": "InternalIP", "address": address}],
-            "conditions": [_ready("KubeletReady", "True")],
+            "conditions": [ready("KubeletReady", "True")],
         }
         self._api.patch(path_of("nodes", None, name, "status"), {"status": status}, STRATEGIC)
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": name, "namespace": "kube-node-lease"},
-            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": _micro_time()},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_time()},
         }
         self._api.create(path_of("leases", "kube-node-lease"), lease)
         self._api.wait(
@@ -113,14 +112,14 @@ class HollowKubelet:
         _quietly(
             self._api.patch,
             path_of("leases", "kube-node-lease", node),
-            {"spec": {"renewTime": _micro_time()}},
+            {"spec": {"renewTime": micro_time()}},
         )
         with self._lock:
             self._silent.discard(node)
         _quietly(
             self._api.patch,
             path_of("nodes", None, node, "status"),
-            {"status": {"conditions": [_ready("KubeletReady", "True")]}},
+            {"status": {"conditions": [ready("KubeletReady", "True")]}},
             STRATEGIC,
         )
         self._act_on_pods_of({node})
@@ -142,7 +141,7 @@ class HollowKubelet:
     def finish(self, pod: Object, exit_code: int = 0) -> None:
         """The pod's containers end with this exit code, and so does the pod."""
         meta = pod["metadata"]
-        status = _ended(self._api.get(path_of("pods", meta["namespace"], meta["name"])), exit_code)
+        status = ended(self._api.get(path_of("pods", meta["namespace"], meta["name"])), exit_code)
         self._report(pod, status)
 
     def _act_on_pods_of(self, nodes: set[str]) -> None:
@@ -167,13 +166,13 @@ class HollowKubelet:
             with self._lock:
                 self._address += 1
                 address = f"10.253.{self._address // 250}.{self._address % 250 + 1}"
-            self._report(pod, _running(pod, address))
+            self._report(pod, running(pod, address))
 
     def _confirm_deletion(self, pod: Object) -> None:
         meta = pod["metadata"]
         self._confirmed.add(meta["uid"])
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-            self._report(pod, _ended(pod, _TERMINATED_BY_SIGNAL))
+            self._report(pod, ended(pod, _TERMINATED_BY_SIGNAL))
         _quietly(
             self._api.delete,
             path_of("pods", meta["namespace"], meta["name"]),
@@ -225,79 +224,8 @@ class HollowKubelet:
             with self._lock:
                 heard = sorted(self._nodes - self._silent)
             for node in heard:
-                body = {"spec": {"renewTime": _micro_time()}}
+                body = {"spec": {"renewTime": micro_time()}}
                 _quietly(self._api.patch, path_of("leases", "kube-node-lease", node), body)
-
-
-def _running(pod: Object, address: str) -> Object:
-    now = _now()
-    containers = [
-        {
-            "name": container["name"],
-            "image": container["image"],
-            "imageID": "",
-            "restartCount": 0,
-            "ready": True,
-            "started": True,
-            "state": {"running": {"startedAt": now}},
-        }
-        for container in pod["spec"]["containers"]
-    ]
-    held = ("Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers")
-    return {
-        "phase": "Running",
-        "startTime": now,
-        "podIP": address,
-        "podIPs": [{"ip": address}],
-        "conditions": [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in held],
-        "containerStatuses": containers,
-    }
-
-
-def _ended(pod: Object, exit_code: int) -> Object:
-    now = _now()
-    status = pod.get("status") or {}
-    started = status.get("startTime") or now
-    containers = [
-        {
-            "name": container["name"],
-            "image": container["image"],
-            "imageID": "",
-            "restartCount": 0,
-            "ready": False,
-            "started": False,
-            "state": {
-                "running": None,
-                "terminated": {
-                    "exitCode": exit_code,
-                    "reason": "Error" if exit_code else "Completed",
-                    "startedAt": started,
-                    "finishedAt": now,
-                },
-            },
-        }
-        for container in pod["spec"]["containers"]
-    ]
-    return {
-        "phase": "Failed" if exit_code else "Succeeded",
-        "conditions": [
-            {"type": kind, "status": "False", "reason": "PodFailed" if exit_code else "PodCompleted"}
-            for kind in ("Ready", "ContainersReady")
-        ],
-        "containerStatuses": containers,
-    }
-
-
-def _ready(reason: str, status: str) -> Object:
-    now = _now()
-    return {
-        "type": "Ready",
-        "status": status,
-        "reason": reason,
-        "message": "kubelet is posting ready status",
-        "lastHeartbeatTime": now,
-        "lastTransitionTime": now,
-    }
 
 
 def _not_ready_taints(node: Object) -> list[Object]:
@@ -313,11 +241,3 @@ def _quietly(call: Any, *arguments: Any, **options: Any) -> None:
         if refusal.code not in (404, 409, 410, 422):
             raise
         log.info("%s: %s", arguments[0], refusal)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _micro_time() -> str:
-    return datetime.datetime.fromtimestamp(time.time(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
