@@ -122,20 +122,22 @@ def count_requests(audit_lines: list[str]) -> int:
 
 
 @contextmanager
-def running_api(directory: Path, kind: str = "", *, log: Callable[[str], None] = print) -> Iterator[ApiServer]:
+def running_api(directory: Path, kind: str = "", *, controllers: bool = True) -> Iterator[ApiServer]:
     """Start an API in a directory; it is gone when the block is left.
 
     :param kind: `kube-apiserver` or `sandbox`; the first where it is built unless given
+    :param controllers: whether the sandbox's controllers run; the real ones always do
     """
     kind = kind or best_kind()
     directory.mkdir(parents=True, exist_ok=True)
     module = "everstep_sandbox.controlplane" if kind == "kube-apiserver" else "everstep_sandbox.kubernetes"
     port_file = directory / "api.port"
     started = time.monotonic()
-    part = parts.start(directory, "api", module, f"--directory={directory}", f"--port-file={port_file}")
+    options = ["--api-only"] if kind == "sandbox" and not controllers else []
+    part = parts.start(directory, "api", module, f"--directory={directory}", f"--port-file={port_file}", *options)
     try:
         part.wait_for(port_file, START_SECONDS)
-        log(f"API: {kind}, ready after {time.monotonic() - started:.0f} s")
+        print(f"API: {kind}, ready after {time.monotonic() - started:.0f} s", flush=True)
         yield ApiServer(directory, kind)
     finally:
         part.process.terminate()

@@ -30,8 +30,8 @@ class JobSetWatch:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        # Closing it here would wait for the thread that reads it. The API server ends it when it ends.
         self._ended = True
-        self._stream.close()
 
     def first(self, name: str, holds: Callable[[Object], bool]) -> float:
         """Return when (seconds since the epoch) a JobSet was first seen so. Raises LookupError when it never was."""

@@ -45,8 +45,8 @@ class TrainingRuns:
 
     def end(self, number: int) -> None:
         """Let one end."""
-        condition = _condition("Completed", "AllJobsCompleted", "jobset completed successfully")
-        self._api.patch_status(self._path(number), {"conditions": [condition], "terminalState": "Completed"})
+        end = terminal("Completed", "AllJobsCompleted", "jobset completed successfully")
+        self._api.patch_status(self._path(number), end)
 
     def _path(self, number: int) -> str:
         return f"{JOBSETS}/namespaces/{self.namespace}/jobsets/{object_name(number)}"
@@ -150,6 +150,11 @@ def training_trigger(name: str, namespace: str, uid: str) -> Trigger:
 def object_name(number: int) -> str:
     """Return the name of the object of that number."""
     return f"run-{number:04}"
+
+
+def terminal(kind: str, reason: str, message: str) -> Object:
+    """Return the status of a JobSet that has Completed or Failed."""
+    return {"conditions": [_condition(kind, reason, message)], "terminalState": kind}
 
 
 def jobset(name: str, namespace: str) -> Object:
