@@ -109,3 +109,20 @@ def test_a_node_that_is_heard_again_is_ready_again(place: Place) -> None:
     place.kubelet.speak(node)
     place.api.wait("/api/v1/nodes", lambda nodes: "Ready" in holding(nodes[node]) and not taints(nodes[node]), 20)
     assert phase(place.get("pods", "a")) == "Running"
+
+
+def test_silent_nodes_are_given_up_one_by_one(place: Place) -> None:
+    """So the pods of a slice that falls silent as a whole go ten seconds apart, a node at a time."""
+    nodes = place.add_nodes(5)
+    for node in nodes[:2]:
+        place.kubelet.silence(node)
+
+    def are_told(found: dict[str, Object]) -> bool:
+        both = [found[node] for node in nodes[:2]]
+        return all(conditions(node)["Ready"]["status"] == "Unknown" for node in both) and any(
+            (UNREACHABLE, "NoExecute") in taints(node) for node in both
+        )
+
+    found = place.api.wait("/api/v1/nodes", are_told, place.plane.timing.not_ready + 20)
+    given_up = [node for node in nodes if (UNREACHABLE, "NoExecute") in taints(found[node])]
+    assert len(given_up) == 1
