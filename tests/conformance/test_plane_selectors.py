@@ -116,14 +116,14 @@ def test_a_page_asked_for_after_compaction_is_gone(place: Place) -> None:
     if place.plane.compact is None:
         pytest.skip("nobody but the cluster's owner can make it forget old versions")
     for index in range(3):
-        place.create("configmaps", config_map(f"c{index}", labels={"paged": "yes"}))
-    first = place.api.get(place.path("configmaps"), limit=1, labelSelector="paged")
+        body = jobset(f"j{index}")
+        body["spec"]["suspend"] = True
+        place.create("jobsets", body)
+    path = place.path("jobsets")
+    token = place.api.get(path, limit=1)["metadata"]["continue"]
     place.create("configmaps", config_map("later"))
     place.plane.compact()
     with pytest.raises(Refusal) as refused:
-        place.api.get(
-            place.path("configmaps"),
-            **{"limit": 1, "labelSelector": "paged", "continue": place.plane.aged(first["metadata"]["continue"])},
-        )
+        place.api.get(path, **{"limit": 1, "continue": place.plane.aged(token)})
     assert (refused.value.code, refused.value.reason) == (410, "Expired")
     assert refused.value.message.startswith("The provided continue parameter is too old")
