@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -66,22 +67,43 @@ async def test_refused_credentials_are_renewed_at_once_and_believed_from_a_stran
         await troubles.sit_out(errors.Unauthenticated("who?"), knows_us=False)
 
 
+REFUSALS = [errors.Unauthenticated, errors.Forbidden, errors.NotFound, errors.NotConfigured]
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
 async def test_a_service_that_knew_us_may_refuse_for_a_while(
-    waits: list[float], monkeypatch: pytest.MonkeyPatch
+    kind: type[errors.RemoteError], waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     troubles = Troubles("n")
     for _ in range(5):
-        await troubles.sit_out(errors.Unauthenticated("who?"), knows_us=True)
-    assert len(waits) == 4
+        await troubles.sit_out(kind("no"), knows_us=True)
+    assert len(waits) == (4 if kind is errors.Unauthenticated else 5)
     monkeypatch.setattr(reconnecting, "PATIENCE_SECONDS", -1.0)
-    with pytest.raises(errors.Unauthenticated):
-        await troubles.sit_out(errors.Unauthenticated("who?"), knows_us=True)
-
-
-@pytest.mark.parametrize("kind", [errors.Forbidden, errors.NotFound, errors.Invalid, errors.NotConfigured])
-async def test_refusals_that_stay_are_raised(kind: type[errors.RemoteError], waits: list[float]) -> None:
     with pytest.raises(kind):
-        await Troubles("n").sit_out(kind("no"), knows_us=True)
+        await troubles.sit_out(kind("no"), knows_us=True)
+
+
+async def test_refusals_long_apart_are_not_one_long_refusal(
+    waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconnecting, "PATIENCE_SECONDS", 0.05)
+    troubles = Troubles("n")
+    await troubles.sit_out(errors.Unauthenticated("not read yet"), knows_us=True)
+    await asyncio.to_thread(time.sleep, 0.1)
+    await troubles.sit_out(errors.Unavailable("away"), knows_us=True)
+    await troubles.sit_out(errors.Unauthenticated("not read yet"), knows_us=True)
+
+
+@pytest.mark.parametrize("kind", [errors.Forbidden, errors.NotFound, errors.NotConfigured])
+async def test_refusals_of_a_stranger_are_raised(kind: type[errors.RemoteError], waits: list[float]) -> None:
+    with pytest.raises(kind):
+        await Troubles("n").sit_out(kind("no"), knows_us=False)
+    assert waits == []
+
+
+async def test_what_no_other_try_can_help_is_raised(waits: list[float]) -> None:
+    with pytest.raises(errors.Invalid):
+        await Troubles("n").sit_out(errors.Invalid("no"), knows_us=True)
     assert waits == []
 
 

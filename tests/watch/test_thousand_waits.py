@@ -224,11 +224,20 @@ async def away(fleet: Fleet) -> None:
     await fault(fleet, drop_watches=True)
 
 
+async def restarted(fleet: Fleet) -> None:
+    # An API server that has just started knows no roles and no kinds of objects yet.
+    await fault(fleet, match=f"GET .*{NAMESPACE}/jobsets", status=403, times=2)
+    await fault(fleet, match=f"GET .*{NAMESPACE}/jobsets", status=404, times=1)
+    await fault(fleet, drop_watches=True)
+
+
 async def fault(fleet: Fleet, **asked: Any) -> None:
     await fleet.ask("POST", "/_sandbox/faults", asked)
 
 
-@pytest.mark.parametrize("trouble", [gone_as_status, gone_as_event, compacted, throttled, stalled, token_expired, away])
+@pytest.mark.parametrize(
+    "trouble", [gone_as_status, gone_as_event, compacted, throttled, stalled, token_expired, away, restarted]
+)
 async def test_what_ends_during_a_trouble_is_told_once(
     fleet: Callable[..., Any], trouble: Callable[[Fleet], Awaitable[None]]
 ) -> None:

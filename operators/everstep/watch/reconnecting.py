@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 
-from everstep.clients.errors import Gone, RemoteError, Unauthenticated, Unavailable
+from everstep.clients.errors import Forbidden, Gone, NotConfigured, NotFound, RemoteError, Unauthenticated, Unavailable
 from everstep.clients.retrying import PATIENCE_SECONDS, Backoff
 
 log = logging.getLogger(__name__)
@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 WORKED_SECONDS = 1.0
 LONGEST_RETRY_AFTER = 60.0
 _RECONNECT = Backoff(first=0.2, longest=15.0)
+# What a server that starts says until it has read its roles and its kinds of objects, or while a kubeconfig is written.
+_MAY_PASS = (Unauthenticated, Forbidden, NotFound, NotConfigured)
 
 
 class Troubles:
@@ -47,27 +49,33 @@ class Troubles:
     async def sit_out(self, failure: RemoteError, *, knows_us: bool) -> None:
         """Wait before the next try, or raise the failure when no other try can help.
 
-        Credentials that were refused are renewed at once. A service that took them before may refuse them for a while
-        because it can't check any; so only one that goes on refusing is believed.
+        Credentials that were refused are renewed at once. A service that took us before may refuse us for a while, as
+        an API server does that has just started; so only one that goes on refusing is believed.
 
         :param knows_us: whether the service has answered before
         """
         self._count()
+        first = self._refused_since is None
+        if not isinstance(failure, _MAY_PASS):
+            self._refused_since = None
         if isinstance(failure, Gone):
             await asyncio.sleep(self._chance(0, _RECONNECT.first) if self._in_a_row <= 1 else self._wait())
-        elif isinstance(failure, Unauthenticated):
+        elif isinstance(failure, _MAY_PASS):
             now = asyncio.get_running_loop().time()
-            first, self._refused_since = self._refused_since is None, self._refused_since or now
-            if not first:
-                if not knows_us or now - self._refused_since > PATIENCE_SECONDS:
-                    raise failure
-                await asyncio.sleep(self._wait())
+            self._refused_since = self._refused_since or now
+            if first and isinstance(failure, Unauthenticated):
+                return
+            if not knows_us or now - self._refused_since > PATIENCE_SECONDS:
+                raise failure
+            await self._pause(failure, self._wait())
         elif isinstance(failure, Unavailable):
-            wait = self._wait() + min(failure.retry_after or 0.0, LONGEST_RETRY_AFTER)
-            log.info("Watch on JobSets of %s lost (%s); again in %.1f s", self._namespace, failure.message, wait)
-            await asyncio.sleep(wait)
+            await self._pause(failure, self._wait() + min(failure.retry_after or 0.0, LONGEST_RETRY_AFTER))
         else:
             raise failure
+
+    async def _pause(self, failure: RemoteError, seconds: float) -> None:
+        log.info("Watch on JobSets of %s lost (%s); again in %.1f s", self._namespace, failure.message, seconds)
+        await asyncio.sleep(seconds)
 
     def _wait(self) -> float:
         return _RECONNECT.wait(max(self._in_a_row, 1))
