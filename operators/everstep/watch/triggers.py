@@ -2,6 +2,7 @@
 
 The trigger never decides: it says that something happened, and the operator reads the JobSet afresh. Its arguments are
 plain values without secrets, and the deadline is a point in time, so a restart of the triggerer changes nothing.
+Airflow imports this module in the triggerer's event loop, so what it needs comes in later, by a thread.
 """
 
 from __future__ import annotations
@@ -13,14 +14,8 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from everstep.clients.access import ClusterAccess, StorageAccess
-from everstep.clients.errors import RemoteError
-from everstep.clients.resources import JOBSETS
-from everstep.clients.sharing import shared_cluster
-from everstep.watch import run_state
-from everstep.watch.follower import Follower, WaitEnd
+from everstep.watch.late_imports import loaded
 from everstep.watch.pacing import PerLoop, Turnstile
-from everstep.watch.run_state import STOPPED
 
 # Airflow marks a task failed whose deferral ends before its worker has gone (apache/airflow#66374, #71580).
 DWELL_SECONDS = 10.0
@@ -97,39 +92,12 @@ class TrainingTrigger(BaseTrigger):
     async def wait(self) -> dict[str, Any]:
         """Wait, and return the event's content."""
         await starts.get().enter()
-        try:
-            end = await self._follower().follow()
-        except RemoteError as failure:
-            end = {"kind": WaitEnd.ERROR.value, "message": failure.message}
-        return {**end, "uid": self.uid, "deadline": self.deadline}
+        await loaded("everstep.watch.follower")
+        from everstep.clients.access import ClusterAccess, StorageAccess
+        from everstep.clients.errors import RemoteError
+        from everstep.watch.follower import Follower, WaitEnd
 
-    async def on_kill(self) -> None:
-        """Do to the JobSet what the run's policy says when a user kills the waiting task (Airflow 3.3 and newer)."""
-        if self.on_kill_policy == "detach":
-            self.log.info("Killed by a user: the run goes on, as recovery.on_kill: detach says.")
-            return
-        async with shared_cluster(ClusterAccess(**self.cluster)) as client:
-            found = await client.find(JOBSETS, self.run_name, self.namespace)
-            state = None if found is None else run_state.of_jobset(found)
-            if state is None or state.uid != self.uid or state.is_terminal:
-                return
-            if self.on_kill_policy == "delete":
-                await client.delete(JOBSETS, self.run_name, self.namespace, uid=self.uid)
-                self.log.warning("Killed by a user: JobSet %s/%s deleted.", self.namespace, self.run_name)
-            else:
-                await client.patch(
-                    JOBSETS,
-                    self.run_name,
-                    {
-                        "metadata": {"annotations": {STOPPED: "a user killed the task"}, "uid": self.uid},
-                        "spec": {"suspend": True},
-                    },
-                    self.namespace,
-                )
-                self.log.warning("Killed by a user: JobSet %s/%s suspended.", self.namespace, self.run_name)
-
-    def _follower(self) -> Follower:
-        return Follower(
+        follower = Follower(
             access=ClusterAccess(**self.cluster),
             storage=StorageAccess(**self.storage),
             bucket=self.bucket,
@@ -140,3 +108,23 @@ class TrainingTrigger(BaseTrigger):
             deadline=self.deadline,
             log=self.log,
         )
+        try:
+            end = await follower.follow()
+        except RemoteError as failure:
+            end = {"kind": WaitEnd.ERROR.value, "message": failure.message}
+        return {**end, "uid": self.uid, "deadline": self.deadline}
+
+    async def on_kill(self) -> None:
+        """Do to the JobSet what the run's policy says when a user kills the waiting task (Airflow 3.3 and newer)."""
+        if self.on_kill_policy == "detach":
+            self.log.info("Killed by a user: the run goes on, as recovery.on_kill: detach says.")
+            return
+        await loaded("everstep.watch.kill_policy")
+        from everstep.clients.access import ClusterAccess
+        from everstep.watch import kill_policy
+
+        done = await kill_policy.carry_out(
+            self.on_kill_policy, ClusterAccess(**self.cluster), self.namespace, self.run_name, self.uid
+        )
+        if done:
+            self.log.warning("Killed by a user: JobSet %s/%s %s.", self.namespace, self.run_name, done)

@@ -1,0 +1,27 @@
+"""What a user who kills a waiting task does to its JobSet: `suspend` or `delete` it."""
+
+from __future__ import annotations
+
+from everstep.clients.access import ClusterAccess
+from everstep.clients.resources import JOBSETS
+from everstep.clients.sharing import shared_cluster
+from everstep.watch import run_state
+from everstep.watch.run_state import STOPPED
+
+
+async def carry_out(policy: str, access: ClusterAccess, namespace: str, run: str, uid: str) -> str:
+    """Do what the policy says to this very JobSet, and return what was done, in words.
+
+    Nothing, and an empty text, when it has ended or is not there any more.
+    """
+    async with shared_cluster(access) as client:
+        found = await client.find(JOBSETS, run, namespace)
+        state = None if found is None else run_state.of_jobset(found)
+        if state is None or state.uid != uid or state.is_terminal:
+            return ""
+        if policy == "delete":
+            await client.delete(JOBSETS, run, namespace, uid=uid)
+            return "deleted"
+        told = {"metadata": {"annotations": {STOPPED: "a user killed the task"}, "uid": uid}, "spec": {"suspend": True}}
+        await client.patch(JOBSETS, run, told, namespace)
+        return "suspended"
