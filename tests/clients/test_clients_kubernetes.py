@@ -49,6 +49,16 @@ def test_a_name_that_is_taken_is_a_conflict_with_the_servers_words(bare_kubernet
         assert raised.value.reason == "AlreadyExists"
 
 
+def test_a_patch_for_an_object_that_another_one_has_replaced_is_a_conflict(bare_kubernetes: Any) -> None:
+    with ClusterAccess.of_kubeconfig(bare_kubernetes.kubeconfig).open() as client:
+        old = client.create(PRIORITY_CLASSES, priority("replaced"))["metadata"]["uid"]
+        client.delete(PRIORITY_CLASSES, "replaced")
+        client.create(PRIORITY_CLASSES, priority("replaced"))
+        with pytest.raises(errors.Conflict, match="another object has that name"):
+            client.patch(PRIORITY_CLASSES, "replaced", {"metadata": {"uid": old}, "description": "mine"})
+        assert "description" not in client.get(PRIORITY_CLASSES, "replaced")
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(403, errors.Forbidden), (422, errors.Invalid), (404, errors.NotFound), (401, errors.Unauthenticated)],

@@ -102,9 +102,17 @@ def of_body(status: int, body: bytes | str, where: str, headers: Any = None) -> 
         source = inner if isinstance(inner, dict) else document
         text = str(source.get("message") or text)
         reason = str(source.get("reason") or "")
+        if status == 422 and _is_about_uid(source):
+            # Kubernetes answers a patch that names the uid of an object that is gone as if the uid were to be changed.
+            return Conflict(f"{where}: another object has that name by now: {text.strip()[:500]}", status=status)
     return of_status(
         status, f"{where}: HTTP {status}: {text.strip()[:500]}", reason=reason, retry_after=_retry_after(headers)
     )
+
+
+def _is_about_uid(status: dict[str, Any]) -> bool:
+    causes = (status.get("details") or {}).get("causes") or ()
+    return any(cause.get("field") == "metadata.uid" for cause in causes)
 
 
 def translate(failure: BaseException, where: str) -> RemoteError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from everstep.clients.access import ClusterAccess
+from everstep.clients.errors import Conflict
 from everstep.clients.resources import JOBSETS
 from everstep.clients.sharing import shared_cluster
 from everstep.watch import run_state
@@ -19,9 +20,12 @@ async def carry_out(policy: str, access: ClusterAccess, namespace: str, run: str
         state = None if found is None else run_state.of_jobset(found)
         if state is None or state.uid != uid or state.is_terminal:
             return ""
-        if policy == "delete":
-            await client.delete(JOBSETS, run, namespace, uid=uid)
-            return "deleted"
         told = {"metadata": {"annotations": {STOPPED: "a user killed the task"}, "uid": uid}, "spec": {"suspend": True}}
-        await client.patch(JOBSETS, run, told, namespace)
+        try:
+            if policy == "delete":
+                return "deleted" if await client.delete(JOBSETS, run, namespace, uid=uid) else ""
+            await client.patch(JOBSETS, run, told, namespace)
+        except Conflict:
+            # Another JobSet has that name by now.
+            return ""
         return "suspended"
