@@ -161,6 +161,35 @@ async def test_waits_in_other_namespaces_share_the_connection(access: ClusterAcc
     assert not sharing._clusters
 
 
+async def test_the_last_wait_ends_the_watch_even_if_it_is_cancelled_twice(
+    access: ClusterAccess, jobset: dict[str, Any]
+) -> None:
+    watches: list[SharedWatch] = []
+    told = asyncio.Event()
+
+    async def wait() -> None:
+        async with subscribed(access, "default", jobset["metadata"]["name"]) as subscription:
+            watches.append(subscription.watch)
+            subscription.watch.starting.add(subscription.inbox, "any", 3600.0)
+            await subscription.next()
+            told.set()
+            await asyncio.get_running_loop().create_future()
+
+    task = asyncio.create_task(wait())
+    async with asyncio.timeout(20):
+        await told.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert watches[0]._task is not None
+    async with asyncio.timeout(5):
+        await asyncio.wait([watches[0]._task])
+    assert watches[0]._task.cancelled()
+    assert not shared._watches
+
+
 async def test_a_wait_that_comes_later_costs_no_request(
     access: ClusterAccess, client: KubernetesClient, jobset: dict[str, Any], bare_kubernetes: Any
 ) -> None:

@@ -100,10 +100,11 @@ class SharedWatch:
         return bool(self._subscriptions)
 
     async def stop(self) -> None:
-        """End the watch; the client stays open."""
-        await self.starting.stop()
+        """End the watch, also if the caller is cancelled meanwhile; the client stays open."""
         if self._task is not None:
             self._task.cancel()
+        await self.starting.stop()
+        if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     @property
