@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from everstep.clients import errors
+from everstep.clients.access import ClusterAccess
+from everstep.clients.resources import JOBSETS
 from everstep.clients.watch_stream import Stalled, events
 
 
@@ -70,3 +73,31 @@ async def test_a_burst_leaves_room_for_other_work() -> None:
     assert len(await read(answer)) == 2000
     working.cancel()
     assert turns > 5
+
+
+@pytest.mark.parametrize("status", ["503 Service Unavailable", "200 OK"])
+async def test_a_server_that_stalls_in_the_middle_of_an_answer_counts_as_away(tmp_path: Path, status: str) -> None:
+    async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 100\r\n\r\n{{".encode())
+        await reader.read()
+        writer.close()
+
+    stalling = await asyncio.start_server(stall, "127.0.0.1")
+    cluster = {"server": f"http://127.0.0.1:{stalling.sockets[0].getsockname()[1]}"}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+            }
+        )
+    )
+    async with stalling, ClusterAccess.of_kubeconfig(kubeconfig).open_async() as client, asyncio.timeout(20):
+        with pytest.raises(errors.Unavailable):
+            async with client.watch(JOBSETS, "default", "1", silence=0.2) as told:
+                async for _ in told:
+                    pass

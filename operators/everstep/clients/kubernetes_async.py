@@ -153,10 +153,13 @@ class AsyncKubernetesClient:
         with errors.translated(where):
             async with self._connections.using() as connection:
                 try:
+                    refusal = b""
                     async with asyncio.timeout(min(REQUEST_SECONDS, silence)):
                         response = await self._open(connection, resource.path(namespace), query)
+                        if response.status != 200:
+                            refusal = await response.read()
                     if response.status != 200:
-                        failure = errors.of_body(response.status, await response.read(), where, response.headers)
+                        failure = errors.of_body(response.status, refusal, where, response.headers)
                         if isinstance(failure, Unauthenticated):
                             await self.refresh(connection)
                         raise watch_stream.refused(failure)
