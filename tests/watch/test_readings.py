@@ -11,14 +11,15 @@ import pytest
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import sharing
 from everstep.clients.access import StorageAccess
-from everstep.clients.errors import Forbidden
+from everstep.clients.errors import Forbidden, Unavailable
+from everstep.clients.retrying import Backoff
 from everstep.clients.sharing import shared_bucket
 from everstep.clients.storage_async import AsyncBucketClient
 from everstep.watch import progress_looks, readings
 from everstep.watch.inbox import Inbox
 from everstep.watch.pacing import Pace, PerLoop
 from everstep.watch.progress_looks import Progress, progress_of
-from everstep.watch.readings import Reading, reading
+from everstep.watch.readings import Away, Reading, reading
 from everstep.watch.sensor_triggers import CheckpointTrigger
 
 pytestmark = pytest.mark.sandbox
@@ -84,6 +85,58 @@ async def test_a_refusal_reaches_all_and_the_next_reading_is_new(
         async with of(inboxes[2]):
             assert await taken(inboxes[2]) == Reading("k", 2)
     assert not readings._readings
+
+
+async def test_a_wait_that_wants_readings_more_often_gets_them_at_once_when_it_joins(
+    storage: StorageAccess, new_bucket: str
+) -> None:
+    counter = Counter()
+    patient, other = Inbox(), Inbox()
+
+    def of(inbox: Inbox, least: float) -> Any:
+        return reading(storage, new_bucket, "k", counter, lambda _, least: least, inbox, least)
+
+    async with of(patient, 3600.0):
+        assert (await taken(patient)).value == 1
+        async with of(other, 1.0):
+            # It is told the reading of a moment ago, and then new ones at its own interval.
+            assert [(await taken(other)).value for _ in range(3)] == [1, 2, 3]
+
+
+async def test_a_bucket_that_is_away_is_read_on_and_the_waits_are_told(
+    storage: StorageAccess, new_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readings, "AWAY_SECONDS", 0.0)
+    failures = [Unavailable("no answer"), Unavailable("still none")]
+
+    async def read(bucket: AsyncBucketClient) -> str:
+        if failures:
+            raise failures.pop(0)
+        return "read"
+
+    inbox = Inbox()
+    async with reading(storage, new_bucket, "k", read, lambda _, least: least, inbox, 60.0):
+        assert [await taken(inbox) for _ in range(3)] == [Away("no answer"), Away("still none"), Reading("k", "read")]
+
+
+async def test_a_sensor_outlasts_a_bucket_that_is_away_for_longer_than_a_request_is_tried(
+    storage: StorageAccess, new_bucket: str, cloud_storage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readings, "AWAY_SECONDS", 0.1)
+    monkeypatch.setattr(StorageAccess, "open_async", impatient)
+    storage.open(new_bucket)._bucket.blob("lm/checkpoints/5/commit_success.txt").upload_from_string("")
+    cloud_storage.fault(match=f"GET .*{new_bucket}", status=503, times=6)
+    trigger = CheckpointTrigger(
+        storage=storage.as_dict(), bucket=new_bucket, run_name="lm", nodes=1, data_parallelism=1,
+        min_step=5, deadline=time.time() + 30, poke_interval=0.1, dwell=0.0,
+    )  # fmt: skip
+    async with asyncio.timeout(20):
+        assert (await trigger.wait())["kind"] == "found"
+
+
+def impatient(access: StorageAccess, bucket: str) -> AsyncBucketClient:
+    """A client that gives a request up after its first failure."""
+    return AsyncBucketClient(access._async_client, bucket, backoff=Backoff(give_up_after=0.0))
 
 
 async def test_sensors_on_one_run_share_its_reading(storage: StorageAccess, new_bucket: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # Readings of run folders take about ten requests each.
 READINGS_PER_MINUTE = 240.0
+# A service that is away has been tried for two minutes already when a reading says so.
+AWAY_SECONDS = 15.0
 _pace = PerLoop(lambda: Pace(READINGS_PER_MINUTE))
 
 
@@ -36,12 +39,20 @@ class Reading:
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The bucket can't be read now; the reading goes on."""
+
+    message: str
+
+
 Read = Callable[[AsyncBucketClient], Awaitable[Any]]
 Pause = Callable[[Any, float], float]
 
 
 class SharedReading:
-    """A reading that goes on as long as somebody wants it. It ends with the first failure, which all are told.
+    """A reading that goes on as long as somebody wants it, also while the service is away. It ends with the first
+    failure of another kind, which all are told.
 
     :param read: reads
     :param pause: from what was read and the least interval that a wait asks for, seconds to the next reading
@@ -56,12 +67,13 @@ class SharedReading:
         self._waits: dict[Inbox, float] = {}
         self._last: Reading | None = None
         self._read_at = 0.0
-        self._sooner = asyncio.Event()
+        self._joined = asyncio.Event()
+        self._is_too_old = False
         self._task: asyncio.Task[None] | None = None
         self.has_failed = False
 
     def add(self, inbox: Inbox, least_interval: float) -> None:
-        """Tell an inbox each Reading, or a RemoteError, until it is removed."""
+        """Tell an inbox each Reading, Away when there is none to be had, or a RemoteError, until it is removed."""
         self._waits[inbox] = least_interval
         if self._task is None:
             self._task = asyncio.create_task(self._read_on(), name=f"everstep-reading-{self._bucket}")
@@ -69,7 +81,8 @@ class SharedReading:
             if asyncio.get_running_loop().time() - self._read_at <= least_interval:
                 inbox.put(self._last)
             else:
-                self._sooner.set()
+                self._is_too_old = True
+            self._joined.set()
 
     def remove(self, inbox: Inbox) -> bool:
         """Tell an inbox nothing more. Return whether others are left."""
@@ -87,8 +100,13 @@ class SharedReading:
             async with shared_bucket(self._storage, self._bucket) as client:
                 while True:
                     await _pace.get().turn()
-                    self._sooner.clear()
-                    self._last = Reading(self._key, await self._read(client))
+                    try:
+                        self._last = Reading(self._key, await self._read(client))
+                    except Unavailable as failure:
+                        log.info("gs://%s can't be read: %s", self._bucket, failure.message)
+                        self._tell(Away(failure.message))
+                        await asyncio.sleep(AWAY_SECONDS * random.uniform(0.9, 1.1))
+                        continue
                     self._read_at = asyncio.get_running_loop().time()
                     self._tell(self._last)
                     await self._rest(self._last.value)
@@ -99,18 +117,25 @@ class SharedReading:
             self._fail(Unavailable(f"reading gs://{self._bucket}: {type(failure).__name__}: {failure}"))
 
     async def _rest(self, value: Any) -> None:
-        least = min(self._waits.values(), default=0.0)
-        try:
-            async with asyncio.timeout(self._pause(value, least) * random.uniform(0.9, 1.1)):
-                await self._sooner.wait()
-        except TimeoutError:
-            pass
+        """Wait until the next reading is due, which a wait that joins may bring nearer."""
+        loop = asyncio.get_running_loop()
+        due = math.inf
+        self._is_too_old = False
+        while not self._is_too_old:
+            self._joined.clear()
+            least = min(self._waits.values(), default=0.0)
+            due = min(due, loop.time() + self._pause(value, least) * random.uniform(0.9, 1.1))
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._joined.wait()
+            except TimeoutError:
+                return
 
     def _fail(self, failure: RemoteError) -> None:
         self.has_failed = True
         self._tell(failure)
 
-    def _tell(self, told: Reading | RemoteError) -> None:
+    def _tell(self, told: Reading | Away | RemoteError) -> None:
         for inbox in list(self._waits):
             inbox.put(told)
 

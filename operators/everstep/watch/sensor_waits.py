@@ -18,7 +18,7 @@ from everstep.clients.run_folder import RunContents
 from everstep.clients.storage_async import AsyncBucketClient
 from everstep.watch import backup_rhythm, story
 from everstep.watch.inbox import Inbox
-from everstep.watch.readings import Reading, reading
+from everstep.watch.readings import Away, Reading, reading
 from everstep.watch.run_state import RunState
 from everstep.watch.shared import subscribed
 
@@ -73,6 +73,9 @@ class Wait:
                 return {"kind": "deadline", "message": seen.message if seen else "there was no answer"}
             if isinstance(told, RemoteError):
                 raise told
+            if isinstance(told, Away):
+                self.log.info("The bucket is away, trying on: %s", told.message)
+                continue
             now = await self.take_in(told, inbox, sources)
             if now is None:
                 continue
