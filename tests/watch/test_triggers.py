@@ -177,6 +177,37 @@ async def test_a_deletion_and_a_replacement_are_told_as_gone(world: World) -> No
     assert (await world.trigger(uid="another").wait())["kind"] == WaitEnd.GONE
 
 
+@pytest.mark.parametrize("expires", [False, True], ids=["goes-on", "lists-anew"])
+async def test_a_run_that_is_newer_than_what_the_watch_has_seen_is_not_gone(
+    world: World, bare_kubernetes: Any, expires: bool
+) -> None:
+    def create(name: str) -> str:
+        body = world.jobset | {"metadata": {"name": name, "namespace": "default"}}
+        return str(world.client.create(JOBSETS, body, "default")["metadata"]["uid"])
+
+    other = f"{world.name}-o"
+    async with following(world.follower(run=other, uid=create(other))) as first:
+        # The watch is away for three seconds, and holds the run's old JobSet.
+        bare_kubernetes.fault(match="default/jobsets.*watch=true", status=429, retryAfter=3, times=1)
+        if expires:
+            bare_kubernetes.fault(match="default/jobsets.*watch=true", status=410, times=1)
+        bare_kubernetes.post("/_sandbox/faults", {"drop_watches": True})
+        world.client.delete(JOBSETS, world.name, "default")
+        async with following(world.follower(uid=create(world.name))) as task:
+            assert not task.done()
+            if expires:
+                # A new list shows only that the JobSet is not there, which is news.
+                world.client.delete(JOBSETS, world.name, "default")
+                assert (await ended(task))["kind"] == WaitEnd.GONE
+            # What the watch tells of the old JobSet when it comes back is no news.
+            world.client.delete(JOBSETS, other, "default")
+            assert (await ended(first))["kind"] == WaitEnd.GONE
+            if not expires:
+                assert not task.done()
+                world.client.delete(JOBSETS, world.name, "default")
+                assert (await ended(task))["kind"] == WaitEnd.GONE
+
+
 async def test_the_deadline_is_a_point_in_time(world: World) -> None:
     event = await world.trigger(deadline=time.time() + 0.5).wait()
     assert event["kind"] == WaitEnd.DEADLINE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -11,8 +12,9 @@ from typing import Any
 
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients.access import ClusterAccess, StorageAccess
-from everstep.clients.errors import RemoteError
-from everstep.watch import pending, story
+from everstep.clients.errors import RemoteError, Unavailable
+from everstep.clients.resources import JOBSETS
+from everstep.watch import pending, run_state, story
 from everstep.watch import pods as pod_states
 from everstep.watch.classifier import Cause
 from everstep.watch.inbox import Inbox
@@ -89,6 +91,8 @@ class Follower:
         while True:
             try:
                 told = await self._inbox.take(self._patience())
+                if self._state is None and self._is_gone(told) and await self._is_ahead(subscription):
+                    continue
             except TimeoutError:
                 return _event(WaitEnd.DEADLINE, f"at the deadline: {self._state or 'the cluster does not answer'}")
             end = self._heard(told, subscription)
@@ -109,6 +113,24 @@ class Follower:
         remaining = max(0.0, self.deadline - time.time())
         return remaining + self.give_answer if self._state is None else remaining
 
+    def _is_gone(self, told: Any) -> bool:
+        return told is None or (isinstance(told, RunState) and told.uid != self.uid)
+
+    async def _is_ahead(self, subscription: Subscription) -> bool:
+        """Say whether the JobSet is there although the watch does not know it: it may be behind when a wait begins.
+
+        Raises TimeoutError when there is no answer in time.
+        """
+        async with asyncio.timeout(self._patience()):
+            while True:
+                try:
+                    found = await subscription.client.find(JOBSETS, self.run, self.namespace)
+                    break
+                except Unavailable:
+                    continue
+        state = None if found is None else run_state.of_jobset(found)
+        return state is not None and state.uid == self.uid and subscription.watch.learn(state)
+
     def _heard(self, told: Any, subscription: Subscription) -> dict[str, Any] | None:
         if told is None or isinstance(told, RunState):
             return self._changed(told, subscription)
@@ -126,7 +148,7 @@ class Follower:
 
     def _changed(self, state: RunState | None, subscription: Subscription) -> dict[str, Any] | None:
         before, self._state = self._state, state
-        if state is None or state.uid != self.uid:
+        if state is None or self._is_gone(state):
             return _event(WaitEnd.GONE, "the JobSet is gone")
         if before is None or _headline(before) != _headline(state):
             self.log.info("%s", state)

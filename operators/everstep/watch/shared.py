@@ -76,6 +76,7 @@ class SharedWatch:
         self._states: dict[str, RunState] = {}
         self._subscriptions: dict[str, list[Subscription]] = defaultdict(list)
         self._listed = False
+        self._version = ""
         self._failure: RemoteError | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -98,6 +99,16 @@ class SharedWatch:
         if not waits:
             del self._subscriptions[subscription.name]
         return bool(self._subscriptions)
+
+    def learn(self, state: RunState) -> bool:
+        """Take in a state that was read besides the watch, which may be behind. Return whether the JobSet is known now;
+        it is not when the watch has seen its deletion since."""
+        if _is_before(self._version, state.resource_version):
+            self._states[state.name] = state
+            self._tell(state.name, state)
+            return True
+        known = self._states.get(state.name)
+        return known is not None and known.uid == state.uid
 
     async def stop(self) -> None:
         """End the watch, also if the caller is cancelled meanwhile; the client stays open."""
@@ -138,7 +149,7 @@ class SharedWatch:
 
     async def _list(self) -> str:
         states, version = await self.client.list_reduced(JOBSETS, self._namespace, run_state.of_jobset)
-        await self._replace(states)
+        await self._replace(states, version)
         return version
 
     async def _watch(self, version: str, troubles: Troubles) -> str:
@@ -151,7 +162,7 @@ class SharedWatch:
                     reached = self._apply(event)
                     if _is_before(reached, version):
                         raise Gone(f"the version went back from {version} to {reached}: this is another cluster")
-                    version = reached or version
+                    self._version = version = reached or version
         except Gone as failure:
             raise _Lost(None, failure) from failure
         except Stalled as failure:
@@ -161,12 +172,12 @@ class SharedWatch:
             raise _Lost(version, failure) from failure
         return version
 
-    async def _replace(self, listed: Iterable[RunState]) -> None:
+    async def _replace(self, listed: Iterable[RunState], version: str) -> None:
         """Take a whole list in; tells the waits a few at a time, since all of them may have to be told at once."""
         present = {state.name: state for state in listed}
         first = not self._listed
         self._listed = True
-        before, self._states = self._states, present
+        before, self._states, self._version = self._states, present, version
         # A wait that comes from here on is told its state when it subscribes.
         waiting = list(self._subscriptions)
         changed = [name for name in waiting if first or not _same(before.get(name), present.get(name))]
@@ -184,10 +195,14 @@ class SharedWatch:
         if event.get("type") == "BOOKMARK":
             return str((obj.get("metadata") or {}).get("resourceVersion") or "")
         state = run_state.of_jobset(obj)
+        known = self._states.get(state.name)
+        if known is not None and _is_before(state.resource_version, known.resource_version):
+            # The known one was learned while the watch was behind.
+            return state.resource_version
         if event.get("type") == "DELETED":
             if self._states.pop(state.name, None) is not None:
                 self._tell(state.name, None)
-        elif not _same(self._states.get(state.name), state):
+        elif not _same(known, state):
             self._states[state.name] = state
             self._tell(state.name, state)
         return state.resource_version
