@@ -34,6 +34,9 @@ def main() -> int:
     except programs.ProgramsMissing as missing:
         logging.error("%s", missing)
         return 3
+    except (PartError, OSError) as error:
+        logging.error("%s", error)
+        return 1
     try:
         plane.start()
         if arguments.port_file is not None:
@@ -50,7 +53,7 @@ def main() -> int:
         return 1
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        plane.stop()
+        plane.close()
     return 0
 
 

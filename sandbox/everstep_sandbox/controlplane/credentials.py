@@ -1,4 +1,7 @@
-"""Keys, certificates and tokens of a control plane on loopback: made once per directory, kept over restarts."""
+"""Keys, certificates and tokens of a control plane on loopback: made once per directory, kept over restarts.
+
+Certificates are made anew at a start shortly before they expire, with a new authority.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from everstep_sandbox.kubernetes.files import write_atomically
 from everstep_sandbox.kubernetes.kubeconfig import kubeconfig
 
 _DAYS_VALID = 365
+# A control plane that is started must not be met by the end of its certificate.
+_DAYS_LEFT = 30
 
 ADMIN = "everstep-admin"
 USERS = {
@@ -65,9 +70,9 @@ class Credentials:
         return self.directory / f"{user.replace(':', '-')}.kubeconfig"
 
     def ensure(self) -> None:
-        """Makes what is missing: an authority, one serving certificate for 127.0.0.1, a key, a token for each user."""
+        """Makes what is missing or expires: an authority, a serving certificate for 127.0.0.1, a key, users' tokens."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not self.certificate.exists():
+        if not self.certificate.exists() or _days_left(self.certificate) < _DAYS_LEFT:
             self._make_certificates()
         if not self.service_account_key.exists():
             write_atomically(self.service_account_key, _private_text(_new_key()), mode=0o600)
@@ -110,6 +115,11 @@ class Credentials:
         write_atomically(self.authority, _public_text(authority))
         write_atomically(self.key, _private_text(key), mode=0o600)
         write_atomically(self.certificate, _public_text(certificate))
+
+
+def _days_left(certificate: Path) -> float:
+    end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    return (end - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1)
 
 
 def _new_key() -> rsa.RSAPrivateKey:

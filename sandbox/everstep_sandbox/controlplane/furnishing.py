@@ -27,14 +27,16 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def furnish(ask: Ask, settings: Settings, manifests: Path) -> None:
-    """Creates what is missing. Webhooks come last: from then on JobSets need their controller.
+    """Creates what is missing and renews what is the JobSet controller's: its version may be another one than before.
+
+    Webhooks come last: from then on JobSets need their controller.
 
     :param ask: carries out one request (method, path, body) as an administrator
     """
     for name in NAMESPACES:
         _ensure(ask, "/api/v1/namespaces", {"metadata": {"name": name}})
     for definition_ in _documents(manifests / "crd" / "bases"):
-        _ensure(ask, _DEFINITIONS, definition_)
+        _renew(ask, _DEFINITIONS, definition_)
     for resource in RESOURCES:
         if resource.group == "checkpointing.gke.io":
             _ensure(ask, _DEFINITIONS, {key: value for key, value in definition(resource).items() if key != "status"})
@@ -48,7 +50,7 @@ def furnish(ask: Ask, settings: Settings, manifests: Path) -> None:
     )
     role = next(_documents(manifests / "rbac" / "role.yaml"))
     role["metadata"]["name"] = "jobset-manager-role"
-    _ensure(ask, f"{_RBAC}/clusterroles", role)
+    _renew(ask, f"{_RBAC}/clusterroles", role)
     _ensure(
         ask,
         f"{_RBAC}/clusterrolebindings",
@@ -61,7 +63,7 @@ def furnish(ask: Ask, settings: Settings, manifests: Path) -> None:
 
 
 def furnish_webhooks(ask: Ask, settings: Settings, manifests: Path) -> None:
-    """Creates the JobSet controller's webhooks, once it serves them."""
+    """Names the JobSet controller's webhooks, once it serves them; port and certificate may be others than before."""
     bundle = base64.b64encode(settings.credentials.authority.read_bytes()).decode()
     patches = manifests / "webhook" / "patches"
     for webhooks in _documents(manifests / "webhook" / "manifests.yaml"):
@@ -73,15 +75,26 @@ def furnish_webhooks(ask: Ask, settings: Settings, manifests: Path) -> None:
         for webhook in webhooks["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
             webhook["clientConfig"] = {"url": settings.webhooks + path, "caBundle": bundle}
-        _ensure(ask, f"{_WEBHOOKS}/{kind.lower()}s", webhooks)
+        _renew(ask, f"{_WEBHOOKS}/{kind.lower()}s", webhooks)
 
 
-def _ensure(ask: Ask, path: str, body: Object) -> None:
+def _ensure(ask: Ask, path: str, body: Object) -> bool:
+    """Creates an object unless there is one of its name; returns whether it did."""
     try:
         ask("POST", path, body)
     except RequestError as error:
         if error.code != 409:
             raise
+        return False
+    return True
+
+
+def _renew(ask: Ask, path: str, body: Object) -> None:
+    """Creates an object, or puts it in the place of the one of its name."""
+    if not _ensure(ask, path, body):
+        own = f"{path}/{body['metadata']['name']}"
+        version = ask("GET", own, None)["metadata"]["resourceVersion"]
+        ask("PUT", own, {**body, "metadata": {**body["metadata"], "resourceVersion": version}})
 
 
 def _documents(path: Path) -> Iterator[Object]:

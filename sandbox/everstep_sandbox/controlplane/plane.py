@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import fcntl
 import json
 import os
 import signal
@@ -24,6 +26,8 @@ from everstep_sandbox.stack.furnish import Object, RequestError
 from everstep_sandbox.stack.parts import Part, PartError
 
 _PORTS = ("etcd", "etcd-peer", "api", "webhooks", "jobset-health")
+# How often other ports are tried when somebody takes one before its program does.
+_TRIES = 3
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 # etcd last: the others write until they end.
@@ -36,7 +40,8 @@ class ControlPlane:
     def __init__(self, directory: Path, programs: Programs, *, speed: float = 1.0) -> None:
         self._programs = programs
         self._parts: list[Part] = []
-        self.settings = Settings(directory, _ports(directory / "controlplane" / "ports.json"), speed)
+        self._lock = _locked(directory)
+        self.settings = Settings(directory, _ports(directory), speed)
         self.kubeconfig = directory / "kubeconfig"
 
     @property
@@ -46,8 +51,18 @@ class ControlPlane:
 
     def start(self) -> None:
         """Starts all programs and returns when a JobSet could be created; raises PartError."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._start_all()
+            except PartError:
+                # With all programs gone, a port that is not free is somebody else's.
+                self.stop()
+                if not left or all(map(_is_free, self.settings.ports.values())):
+                    raise
+            self.settings = dataclasses.replace(self.settings, ports=_ports(self.settings.directory))
+
+    def _start_all(self) -> None:
         settings = self.settings
-        settings.directory.mkdir(parents=True, exist_ok=True)
         settings.credentials.ensure()
         settings.credentials.write_kubeconfigs(settings.server)
         settings.write()
@@ -83,6 +98,11 @@ class ControlPlane:
                     f"{part.name} ended with exit code {part.process.returncode}; "
                     f"its log {part.log} ends with:\n{parts.log_end(part.log)}"
                 )
+
+    def close(self) -> None:
+        """Ends all programs and lets go of the directory."""
+        self.stop()
+        os.close(self._lock)
 
     def _start(self, name: str, arguments: list[str]) -> None:
         program = str(self._programs.path(name))
@@ -134,8 +154,22 @@ class ControlPlane:
 _PROBE_POD = {"restartPolicy": "Never", "containers": [{"name": "probe", "image": "probe"}]}
 
 
-def _ports(record: Path) -> dict[str, int]:
+def _locked(directory: Path) -> int:
+    """The descriptor that keeps another control plane out of a directory until it is closed; raises PartError."""
+    own = directory / "controlplane"
+    own.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(own / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise PartError(f"A control plane runs in {directory} already; end it, or name another directory") from None
+    return descriptor
+
+
+def _ports(directory: Path) -> dict[str, int]:
     """The ports of the last start where they are all free, so that clients of a restarted cluster find it again."""
+    record = directory / "controlplane" / "ports.json"
     if record.exists():
         known: dict[str, int] = json.loads(record.read_text())
         if all(_is_free(port) for port in known.values()):

@@ -118,6 +118,8 @@ class Settings:
             f"--default-unreachable-toleration-seconds={toleration}",
             f"--audit-policy-file={self.own / 'audit-policy.yaml'}",
             f"--audit-log-path={self.audit_log}",
+            # 100 MB each; a hundred of them by default.
+            "--audit-log-maxbackup=1",
             "--profiling=false",
         ]
 
