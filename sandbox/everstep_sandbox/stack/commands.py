@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep_sandbox import nodes
+from everstep_sandbox.controlplane import programs
 from everstep_sandbox.stack import furnish, record, supervisor, sweep
 from everstep_sandbox.stack.parts import PART_MARKER, log_end
 from everstep_sandbox.stack.record import Record
@@ -36,13 +38,15 @@ def up(settings: Settings, print_line: Print, *, foreground: bool = False) -> No
 
     In the foreground it returns when it is told to end.
     """
-    settings.directory.mkdir(parents=True, exist_ok=True)
+    if not (math.isfinite(settings.speed) and settings.speed > 0):
+        raise SandboxError(f"Speed {settings.speed:g}: expected a number above 0, such as 10")
     with _locked(settings.directory) as unlock:
         known = record.read(settings.directory)
         if known and known.is_alive("supervisor"):
             _check_same(settings, known)
             _start_missing(settings.directory, known, print_line)
             return
+        _check_programs(settings)
         # A supervisor that was killed may have left something; it would hold ports and files.
         sweep.kill_all(settings.directory)
         record.path(settings.directory).unlink(missing_ok=True)
@@ -190,6 +194,14 @@ def _check_same(settings: Settings, known: Record) -> None:
         )
 
 
+def _check_programs(settings: Settings) -> None:
+    if settings.controlplane == "real":
+        try:
+            programs.find()
+        except programs.ProgramsMissing as missing:
+            raise SandboxError(str(missing)) from None
+
+
 def _like_before(settings: Settings) -> Settings:
     """A sandbox that was down comes back with its machines; raises SandboxError when others are asked for."""
     machines = settings.directory / "machines.json"
@@ -218,7 +230,11 @@ def _running(directory: Path) -> Record:
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[Callable[[], None]]:
     """Of two `up`s at the same time the second waits for the first. Yields a function that ends the lock early."""
-    descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise SandboxError(f"A sandbox can't be kept in {directory}: {error}. Name another --directory") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -75,6 +75,7 @@ def start_program(
     log.parent.mkdir(parents=True, exist_ok=True)
     environment: Mapping[str, str] = {**os.environ, PART_MARKER: f"{directory}|{name}"}
     with log.open("ab") as output:
+        parent = os.getpid()
         # Whoever starts parts has one thread, so that running code between fork and exec is safe.
         process = subprocess.Popen(
             [program, *arguments],
@@ -83,13 +84,15 @@ def start_program(
             stderr=output,
             env=environment,
             start_new_session=True,
-            preexec_fn=lambda: _end_with_parent(orphaned),  # noqa: PLW1509
+            preexec_fn=lambda: _end_with_parent(parent, orphaned),  # noqa: PLW1509
         )
     return Part(name, process, log)
 
 
-def _end_with_parent(number: signal.Signals) -> None:
+def _end_with_parent(parent: int, number: signal.Signals) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)  # It had ended before it was asked for its end.
     # The supervisor blocks its signals while it waits for them; a part must not inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

@@ -51,10 +51,8 @@ def sandbox(tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def test_life_of_a_sandbox(sandbox: CommandLine) -> None:
-    began = time.monotonic()
     told = sandbox("up", "--slices=2", "--hosts=1")
     assert "2 nodes Ready: v6e-0, v6e-1" in told and "checkpoint drivers Ready" in told
-    assert time.monotonic() - began < 30
     written = json.loads((sandbox.directory / "sandbox.json").read_text())
     assert set(written["pids"]) == {"supervisor", "storage", "control-plane", "kubelet", "checkpointing"}
     assert Path(written["kubeconfig"]).exists() and written["speed"] == 10
@@ -105,3 +103,24 @@ def test_part_that_can_not_start_is_told_with_its_log(sandbox: CommandLine) -> N
     told = sandbox("up", "--slices=1", "--hosts=1", expect=1)
     assert "storage ended with exit code" in told
     assert sweep.survivors(sandbox.directory) == []
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "nan", "inf"])
+def test_speed_that_is_none_is_refused_before_anything_starts(sandbox: CommandLine, speed: str) -> None:
+    assert f"Speed {speed}: expected a number above 0" in sandbox("up", f"--speed={speed}", expect=1)
+    assert not sandbox.directory.exists()
+
+
+def test_directory_that_can_not_be_is_named(sandbox: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = sandbox("up", f"--directory={tmp_path}/file/state", expect=1)
+    assert f"A sandbox can't be kept in {tmp_path}/file/state" in told and "Traceback" not in told
+
+
+def test_real_control_plane_that_is_not_built_is_refused_before_anything_starts(
+    sandbox: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERSTEP_CONTROLPLANE", str(tmp_path / "none"))
+    told = sandbox("up", "--controlplane=real", expect=1)
+    assert f"No real control plane in {tmp_path}/none, which EVERSTEP_CONTROLPLANE names" in told
+    assert "starting" not in told and not (sandbox.directory / "logs").exists()
