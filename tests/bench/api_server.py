@@ -94,6 +94,8 @@ class ApiServer:
         if self.kind == "sandbox":
             return self._sandbox_count() - mark
         with self._audit.open("rb") as log:
+            if log.seek(0, os.SEEK_END) < mark:
+                raise RuntimeError(f"{self._audit} has been rotated meanwhile: choose a shorter span or fewer waits")
             log.seek(mark)
             return count_requests(log.read().decode().splitlines())
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.bench.api_server import count_requests
+from tests.bench.api_server import ApiServer, count_requests
 from tests.bench.figures import percentile, ratio
 from tests.bench.file_times import FileTimes
 from tests.bench.handshake import summary
@@ -52,6 +52,19 @@ def test_requests_of_others_are_counted_once() -> None:
     assert count_requests(watch) == 1
     assert count_requests([entry(verb="watch", responseStatus={"code": 410})]) == 1
     assert count_requests(["", entry()[:20]]) == 0
+
+
+def test_an_audit_log_that_was_begun_anew_is_no_count(tmp_path: Path) -> None:
+    cluster, user = {"server": "https://127.0.0.1:1"}, {"token": "x"}
+    config = {"clusters": [{"cluster": cluster}], "users": [{"user": user}]}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    (tmp_path / "audit.jsonl").write_text(entry() + "\n")
+    api = ApiServer(tmp_path, "kube-apiserver")
+    mark = api.mark()
+    assert api.requests_since(mark) == 0
+    (tmp_path / "audit.jsonl").write_text("\n")
+    with pytest.raises(RuntimeError, match="has been rotated"):
+        api.requests_since(mark)
 
 
 def row(requests: float, resident: int) -> dict[str, Any]:

@@ -72,6 +72,8 @@ def sandbox(directory: Path) -> Iterator[Plane]:
 def real(directory: Path) -> Iterator[Plane]:
     """The programs of a real one, or the cluster of EVERSTEP_TEST_KUBECONFIG. Skips where there is neither."""
     if given := os.environ.get(KUBECONFIG_VARIABLE):
+        if not Path(given).is_file():
+            pytest.fail(f"{KUBECONFIG_VARIABLE} names {given}: found no file, expected a kubeconfig", pytrace=False)
         yield Plane("real", Path(given), Timing(not_ready=60, node_gone=90), slowness=3.0, aged=_aged)
         return
     try:
