@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-START_SECONDS = 60.0
+from everstep_sandbox.controlplane import programs
+
+START_SECONDS = 120.0
 
 
 def pytest_configure() -> None:
@@ -64,8 +66,6 @@ def server(module: str, directory: Path, *arguments: str) -> Iterator[Server]:
                 module,
                 "--directory",
                 directory,
-                "--port",
-                "0",
                 "--port-file",
                 port_file,
                 *arguments,
@@ -96,6 +96,17 @@ def bare_kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
     """The API alone, without controllers: what a test writes stays as it wrote it."""
     with server("everstep_sandbox.kubernetes", tmp_path_factory.mktemp("kubernetes"), "--api-only") as running:
         yield running
+
+
+@pytest.fixture
+def real_control_plane(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a real control plane of the test's own, with its kubeconfig; skips where none is built."""
+    try:
+        programs.find()
+    except programs.ProgramsMissing as missing:
+        pytest.skip(str(missing))
+    with server("everstep_sandbox.controlplane", tmp_path / "plane", "--speed", "10"):
+        yield tmp_path / "plane"
 
 
 @pytest.fixture(scope="session")

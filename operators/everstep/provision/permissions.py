@@ -1,0 +1,187 @@
+"""What each identity of Everstep may do, no more and no less: data, and the files that grant it. Pure.
+
+Kubernetes rules are RBAC, Cloud Storage's are IAM permissions on one bucket. `/version` is open to everybody who is
+logged in (the ClusterRole system:discovery), so no rule names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from everstep.clients import resources
+from everstep.clients.resources import Resource
+
+Object = dict[str, Any]
+
+MANAGED_BY = {"app.kubernetes.io/managed-by": "everstep"}
+_RBAC = "rbac.authorization.k8s.io"
+
+# Listing a hierarchical bucket by levels shows folders that hold no object yet, which is a permission of its own.
+READ_BUCKET = ("storage.objects.get", "storage.objects.list", "storage.folders.list")
+# Replacing an object is a deletion too (cloud.google.com/storage/docs/access-control/iam-json).
+WRITE_BUCKET = (*READ_BUCKET, "storage.objects.create", "storage.objects.delete")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Verbs on a kind of object, and what they are for. `names` narrows it to some objects."""
+
+    resource: Resource
+    verbs: tuple[str, ...]
+    why: str
+    names: tuple[str, ...] = ()
+
+    def as_rbac(self) -> Object:
+        """Return the rule as a Role or ClusterRole holds it."""
+        rule: Object = {
+            "apiGroups": [self.resource.group],
+            "resources": [self.resource.plural],
+            "verbs": list(self.verbs),
+        }
+        return {**rule, "resourceNames": list(self.names)} if self.names else rule
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One of Everstep's identities.
+
+    :param work: who uses it and for what
+    :param anywhere: rules for all namespaces and for objects without one
+    :param own: rules for the namespace of the runs
+    :param elsewhere: rules for namespaces of GKE and of the JobSet controller
+    :param bucket: IAM permissions on the runs' bucket
+    """
+
+    name: str
+    work: str
+    anywhere: tuple[Rule, ...] = ()
+    own: tuple[Rule, ...] = ()
+    elsewhere: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
+    bucket: tuple[str, ...] = ()
+
+    @property
+    def role(self) -> str:
+        """Return the name of its roles in Kubernetes."""
+        return f"everstep-{self.name}"
+
+
+IDENTITIES = {
+    each.name: each
+    for each in (
+        Identity(
+            "launcher",
+            "Airflow's workers: preflight, launch, verdict, gate, retention plan",
+            anywhere=(
+                Rule(resources.PRIORITY_CLASSES, ("get",), "preflight: the run's class and its value"),
+                Rule(resources.NODES, ("list",), "preflight: whole slices of the pool"),
+                Rule(resources.PODS, ("list",), "preflight: who would give up a slice, in all namespaces"),
+                Rule(resources.CHECKPOINT_CONFIGURATIONS, ("get",), "preflight: bucket and size of the RAM disks"),
+                Rule(resources.NAMESPACES, ("get",), "the lease: which cluster this is", names=("kube-system",)),
+                Rule(
+                    resources.CUSTOM_RESOURCE_DEFINITIONS,
+                    ("get",),
+                    "preflight: whether JobSet is installed",
+                    names=("jobsets.jobset.x-k8s.io",),
+                ),
+            ),
+            own=(
+                Rule(
+                    resources.JOBSETS,
+                    ("get", "create", "patch", "delete"),
+                    "launch: attach or create; suspend a run that gets nowhere; replace one that has ended",
+                ),
+                Rule(resources.PODS, ("list",), "verdict: exit codes of failed pods"),
+                Rule(resources.SERVICE_ACCOUNTS, ("get",), "preflight: the pods' service account"),
+                Rule(resources.LOCAL_QUEUES, ("get",), "preflight: the queue, where Kueue rules"),
+            ),
+            elsewhere={
+                resources.CHECKPOINTING_NAMESPACE: (
+                    Rule(resources.DAEMON_SETS, ("get",), "preflight: where the checkpoint driver is ready"),
+                ),
+                "jobset-system": (Rule(resources.DEPLOYMENTS, ("list",), "preflight: JobSet's version"),),
+            },
+            bucket=("storage.buckets.get", *WRITE_BUCKET),
+        ),
+        Identity(
+            "watcher",
+            "Airflow's triggerers: waits, sensors, and what a user's kill does to a JobSet",
+            anywhere=(Rule(resources.NODES, ("get", "list"), "why a slice was lost"),),
+            own=(
+                Rule(resources.JOBSETS, ("list", "watch"), "the one watch that all waits share"),
+                Rule(resources.JOBSETS, ("get", "patch", "delete"), "recovery.on_kill: suspend or delete"),
+                Rule(resources.PODS, ("list",), "failed pods of a restart; pods that don't start"),
+                Rule(resources.EVENTS, ("list",), "refusals to make pods"),
+            ),
+            bucket=READ_BUCKET,
+        ),
+        Identity(
+            "provisioner",
+            "what prepares clusters: priority classes",
+            anywhere=(Rule(resources.PRIORITY_CLASSES, ("get", "create"), "classes of the cluster file"),),
+        ),
+        Identity(
+            "trainer",
+            "training pods: reports and durable saves in the run's folder",
+            bucket=WRITE_BUCKET,
+        ),
+    )
+}
+
+
+def rbac(identity: Identity, *, namespace: str, subject: Object) -> list[Object]:
+    """Return the roles and bindings that give a subject the identity's rules, ready to apply.
+
+    :param subject: a ServiceAccount, User or Group as a binding names it
+    """
+    documents: list[Object] = []
+    if identity.anywhere:
+        documents += _granted("ClusterRole", identity.role, None, identity.anywhere, subject)
+    for where, rules in {namespace: identity.own, **identity.elsewhere}.items():
+        if rules:
+            documents += _granted("Role", identity.role, where, rules, subject)
+    return documents
+
+
+def iam_role(identity: Identity) -> Object | None:
+    """Return the custom IAM role on the runs' bucket as `gcloud iam roles create --file` reads it; None if it needs
+    none."""
+    if not identity.bucket:
+        return None
+    return {
+        "title": f"Everstep {identity.name}",
+        "description": f"For {identity.work}",
+        "stage": "GA",
+        "includedPermissions": sorted(identity.bucket),
+    }
+
+
+def user_subject(name: str) -> Object:
+    """Return the subject of a user. For GKE a Google service account is a user, named by its e-mail address."""
+    return {"apiGroup": _RBAC, "kind": "User", "name": name}
+
+
+def service_account_subject(namespace: str, name: str) -> Object:
+    """Return the subject of a Kubernetes service account."""
+    return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+
+
+def _granted(kind: str, name: str, namespace: str | None, rules: Iterable[Rule], subject: Object) -> list[Object]:
+    place = {"namespace": namespace} if namespace else {}
+    metadata = {"name": name, **place, "labels": MANAGED_BY}
+    return [
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": kind,
+            "metadata": metadata,
+            "rules": [rule.as_rbac() for rule in rules],
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+            "subjects": [subject],
+        },
+    ]

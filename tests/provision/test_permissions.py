@@ -1,0 +1,75 @@
+"""The rights of each identity: what the command prints, and that they are neither too few nor too many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from everstep.cli.main import main
+from everstep.provision.permissions import IDENTITIES, service_account_subject
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert main(["permissions", *arguments]) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def test_rbac_is_printed_ready_to_apply(capsys: pytest.CaptureFixture[str]) -> None:
+    documents = printed(capsys, "--for", "watcher", "--namespace", "team", "--subject", "airflow/triggerer")
+    assert [(each["kind"], each["metadata"].get("namespace")) for each in documents] == [
+        ("ClusterRole", None),
+        ("ClusterRoleBinding", None),
+        ("Role", "team"),
+        ("RoleBinding", "team"),
+    ]
+    assert documents[1]["subjects"] == documents[3]["subjects"] == [service_account_subject("airflow", "triggerer")]
+    assert documents[3]["roleRef"]["name"] == documents[2]["metadata"]["name"] == "everstep-watcher"
+    verbs = {(rule["resources"][0], verb) for rule in documents[2]["rules"] for verb in rule["verbs"]}
+    assert ("jobsets", "watch") in verbs
+    assert ("jobsets", "create") not in verbs
+
+
+def test_a_google_service_account_is_a_user(capsys: pytest.CaptureFixture[str]) -> None:
+    documents = printed(capsys, "--for", "provisioner", "--subject", "me@project.iam.gserviceaccount.com")
+    assert documents[1]["subjects"][0]["kind"] == "User"
+    assert documents[1]["subjects"][0]["name"] == "me@project.iam.gserviceaccount.com"
+
+
+def test_the_iam_role_of_the_watcher_only_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    (role,) = printed(capsys, "--for", "watcher", "--format", "iam")
+    assert role["stage"] == "GA"
+    assert all(permission.endswith((".get", ".list")) for permission in role["includedPermissions"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--for", "nobody"), "launcher, watcher"),
+        (("--for", "watcher"), "--subject"),
+        (("--for", "trainer", "--subject", "a/b"), "'iam'"),
+        (("--for", "provisioner", "--format", "iam"), "'rbac'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_way_out(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], told: str
+) -> None:
+    assert main(["permissions", *arguments]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_without_an_identity_all_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["permissions", "--namespace", "team"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"{name}: " in told for name in IDENTITIES)
+    assert "in team: list watch jobsets  (the one watch that all waits share)" in told
+    assert "in gke-managed-checkpointing: get daemonsets" in told
+
+
+def test_nobody_may_use_wildcards_or_read_secrets() -> None:
+    for identity in IDENTITIES.values():
+        places = (identity.anywhere, identity.own, *identity.elsewhere.values())
+        for rule in (rule for rules in places for rule in rules):
+            assert "*" not in rule.verbs
+            assert rule.resource.plural not in ("*", "secrets")

@@ -1,0 +1,283 @@
+"""Everstep with the rights that `everstep permissions` prints, on the real control plane: enough, and none unused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.conformance.api import Api
+from tests.conformance.hollow_kubelet import HollowKubelet
+
+from everstep.clients.access import ClusterAccess, StorageAccess
+from everstep.clients.kubernetes import KubernetesClient
+from everstep.clients.resources import (
+    CHECKPOINT_CONFIGURATIONS,
+    CHECKPOINTING_NAMESPACE,
+    DAEMON_SETS,
+    JOBSETS,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from everstep.launch.launcher import Launcher
+from everstep.launch.outcome import conclude
+from everstep.provision import preflight, priority_classes
+from everstep.provision.permissions import IDENTITIES, rbac, service_account_subject
+from everstep.provision.preflight import Subject
+from everstep.spec.cluster import ClusterSpec
+from everstep.spec.training import TrainingSpec
+from everstep.watch.follower import Follower, WaitEnd
+from everstep.watch.triggers import TrainingTrigger
+
+pytestmark = [pytest.mark.controlplane]
+TEAM, AIRFLOW = "team", "airflow"
+Use = tuple[str, str, str, str]
+"""Identity, verb, plural, namespace (empty for objects without one)."""
+
+
+@dataclass
+class Cluster:
+    """The real control plane, with a service account for each identity and nothing but its printed rights."""
+
+    directory: Path
+    admin: KubernetesClient
+    storage: StorageAccess
+    spec: TrainingSpec
+    kubelet: HollowKubelet
+
+    def access(self, identity: str) -> ClusterAccess:
+        """The way to the cluster as that identity."""
+        path = self.directory / f"{identity}.kubeconfig"
+        if not path.exists():
+            asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+            token = self.admin._request("POST", SERVICE_ACCOUNTS.path(AIRFLOW, identity, "token"), body=asked)
+            config = yaml.safe_load((self.directory / "kubeconfig").read_text())
+            config["users"][0]["user"] = {"token": token["status"]["token"]}
+            path.write_text(yaml.safe_dump(config))
+        return ClusterAccess.of_kubeconfig(path)
+
+    def launcher(self) -> Launcher:
+        """The launcher with its own rights."""
+        return Launcher(self.spec, self.access("launcher").open(), self.storage.open(self.spec.bucket), "me")
+
+    def requests(self) -> Iterator[dict[str, Any]]:
+        """What the identities asked for, from the API server's own audit log."""
+        for line in (self.directory / "audit.jsonl").read_text().splitlines():
+            entry = json.loads(line)
+            if entry["user"]["username"].startswith(f"system:serviceaccount:{AIRFLOW}:"):
+                yield entry
+
+    def add_slice(self, number: int) -> None:
+        """A node pool whose nodes are played."""
+        for host in range(self.spec.pool.nodes_per_slice):
+            labels = {**self.spec.pool.node_labels(), "cloud.google.com/gke-nodepool": f"pool-{number}"}
+            self.kubelet.add_node(f"node-{number}-{host}", labels, {self.spec.pool.resource: "4"}, [])
+
+    def wait_until_ready(self, restarts: int) -> None:
+        """Until all slices of that attempt run."""
+        deadline = time.monotonic() + 90
+        while True:
+            status = self.admin.get(JOBSETS, self.spec.name, TEAM).get("status") or {}
+            ready = sum(each["ready"] for each in status.get("replicatedJobsStatus", ()))
+            if ready == self.spec.slices.count and int(status.get("restarts") or 0) == restarts:
+                return
+            assert time.monotonic() < deadline, status
+            time.sleep(0.1)
+
+    def fail_a_pod(self, code: int) -> None:
+        """One trainer ends so."""
+        running = [pod for pod in self.admin.list_all(PODS, TEAM) if pod["status"]["phase"] == "Running"]
+        self.kubelet.finish(running[0], code)
+
+
+@pytest.fixture
+def cluster(
+    real_control_plane: Path,
+    cloud_storage: Any,
+    new_bucket: str,
+    run_data: dict[str, Any],
+    cluster_data: dict[str, Any],
+) -> Iterator[Cluster]:
+    cluster_data |= {"namespace": TEAM}
+    cluster_data["checkpoint_configurations"]["everstep"]["bucket"] = new_bucket
+    run_data["trainer"]["service_account"] = "trainer"
+    spec = TrainingSpec.model_validate(run_data).on(ClusterSpec.model_validate(cluster_data))
+    admin = ClusterAccess.of_kubeconfig(real_control_plane / "kubeconfig").open()
+    for name in (TEAM, AIRFLOW):
+        admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    admin.create(SERVICE_ACCOUNTS, account("trainer"), TEAM)
+    for identity in IDENTITIES.values():
+        admin.create(SERVICE_ACCOUNTS, account(identity.name), AIRFLOW)
+        subject = service_account_subject(AIRFLOW, identity.name)
+        for document in rbac(identity, namespace=TEAM, subject=subject):
+            where = document["metadata"].get("namespace")
+            plural = document["kind"].lower() + "s"
+            kind = Resource("rbac.authorization.k8s.io", "v1", plural, namespaced=where is not None)
+            admin.create(kind, document, where)
+    configure_checkpointing(admin, spec)
+    api = Api(real_control_plane / "kubeconfig")
+    kubelet = HollowKubelet(api)
+    kubelet.start()
+    try:
+        yield Cluster(real_control_plane, admin, StorageAccess(endpoint=cloud_storage.address), spec, kubelet)
+    finally:
+        kubelet.stop()
+        api.close()
+
+
+def account(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+
+
+def configure_checkpointing(admin: KubernetesClient, spec: TrainingSpec) -> None:
+    """Multi-tier checkpointing as objects."""
+    name, wanted = spec.cluster_spec.configuration_of(spec.pool.machine_type) or ("", None)
+    assert wanted is not None
+    body = {
+        "cloudStorageBucketName": wanted.bucket,
+        "nodeSelector": {"node.kubernetes.io/instance-type": wanted.machine_type},
+        "inMemoryVolumeSize": wanted.in_memory_volume_size,
+    }
+    made = admin.create(
+        CHECKPOINT_CONFIGURATIONS,
+        {
+            "apiVersion": "checkpointing.gke.io/v1",
+            "kind": "CheckpointConfiguration",
+            "metadata": {"name": name},
+            "spec": body,
+        },
+    )
+    labels = {"k8s-app": "high-scale-checkpointing"}
+    driver = {
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"nodeSelector": {"never": "here"}, "containers": [{"name": "driver", "image": "none"}]},
+        },
+    }
+    admin.create(
+        DAEMON_SETS,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": f"multitier-driver-{made['metadata']['uid']}"},
+            "spec": driver,
+        },
+        CHECKPOINTING_NAMESPACE,
+    )
+
+
+async def test_the_printed_rights_are_enough_for_a_run_and_none_is_left_unused(cluster: Cluster) -> None:
+    spec, bucket = cluster.spec, cluster.storage.open(cluster.spec.bucket)
+
+    def check(checked: TrainingSpec) -> list[str]:
+        found = preflight.check(Subject(checked, cluster.access("launcher").open(), bucket))
+        return [str(finding) for finding in found if "can't be looked at" in finding.found]
+
+    with_queue = spec.cluster_spec.model_copy(update={"queue": "kueue"})
+    assert await asyncio.to_thread(check, spec.on(with_queue)) == []
+    priority_classes.ensure(cluster.access("provisioner").open(), spec.cluster_spec.priorities)
+    assert await asyncio.to_thread(check, spec) == []
+
+    launched = await asyncio.to_thread(cluster.launcher().launch)
+    follower = Follower(
+        access=cluster.access("watcher"),
+        storage=cluster.storage,
+        bucket=spec.bucket,
+        run=spec.name,
+        namespace=TEAM,
+        uid=launched.state.uid,
+        launch=launched.launch,
+        deadline=time.time() + 120,
+        look_every=0.5,
+        log=logging.getLogger("test"),
+    )
+    following = asyncio.create_task(follower.follow())
+    # With one slice of two, the wait looks at pods that don't start and at who is refused.
+    await asyncio.to_thread(cluster.add_slice, 0)
+    starting = {("watcher", "list", plural, TEAM) for plural in ("pods", "events")}
+    await asyncio.to_thread(until_used, cluster, starting)
+    await asyncio.to_thread(cluster.add_slice, 1)
+    await asyncio.to_thread(cluster.wait_until_ready, 0)
+    # A peer that is lost makes the set restart, and the wait look at the failed pod and its node.
+    await asyncio.to_thread(cluster.fail_a_pod, 75)
+    await asyncio.to_thread(until_used, cluster, {("watcher", "get", "nodes", "")})
+    await asyncio.to_thread(cluster.wait_until_ready, 1)
+    await asyncio.to_thread(cluster.fail_a_pod, 64)
+    assert (await following)["kind"] == WaitEnd.ENDED
+    conclusion = await asyncio.to_thread(conclude, cluster.launcher(), launched.state.uid)
+    assert conclusion.verdict is not None
+    assert conclusion.verdict.cause is not None
+
+    for policy in ("suspend", "delete"):
+        # The ended JobSet of the holder is deleted and made anew; then a user kills the task that waits for it.
+        again = await asyncio.to_thread(cluster.launcher().launch)
+        trigger = TrainingTrigger(
+            cluster=cluster.access("watcher").as_dict(),
+            storage=cluster.storage.as_dict(),
+            bucket=spec.bucket,
+            run_name=spec.name,
+            namespace=TEAM,
+            uid=again.state.uid,
+            launch=again.launch,
+            deadline=time.time() + 60,
+            on_kill_policy=policy,
+        )
+        await trigger.on_kill()
+        left = cluster.admin.find(JOBSETS, spec.name, TEAM)
+        if policy == "suspend":
+            assert left is not None
+            assert left["spec"]["suspend"] is True
+            state = cluster.launcher().state()
+            assert state is not None
+            cluster.launcher().stop(state, "for the test")
+        else:
+            assert left is None or left["metadata"].get("deletionTimestamp")
+
+    refused = [entry for entry in cluster.requests() if entry["responseStatus"]["code"] == 403]
+    assert refused == []
+    unused = granted() - used(cluster) - RARE
+    assert unused == set()
+
+
+# A run that is lost on more hosts than a few makes the wait list nodes instead of reading each.
+RARE = {("watcher", "list", "nodes", "")}
+
+
+def granted() -> set[Use]:
+    """Every single right of every identity."""
+    found = set()
+    for identity in IDENTITIES.values():
+        places = {"": identity.anywhere, TEAM: identity.own, **identity.elsewhere}
+        for where, rules in places.items():
+            for rule in rules:
+                found |= {(identity.name, verb, rule.resource.plural, where) for verb in rule.verbs}
+    return found
+
+
+def used(cluster: Cluster) -> set[Use]:
+    """Every right that was used, by the API server's audit log."""
+    found = set()
+    for entry in cluster.requests():
+        identity = entry["user"]["username"].rpartition(":")[2]
+        about = entry.get("objectRef") or {}
+        # Requests for a namespace itself are authorized as if they were inside it.
+        where = "" if about.get("resource") == "namespaces" else about.get("namespace", "")
+        found.add((identity, entry["verb"], about.get("resource", ""), where))
+    return found
+
+
+def until_used(cluster: Cluster, rights: set[Use]) -> None:
+    deadline = time.monotonic() + 60
+    while not rights <= used(cluster):
+        assert time.monotonic() < deadline, rights - used(cluster)
+        time.sleep(0.2)
