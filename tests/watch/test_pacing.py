@@ -23,6 +23,19 @@ async def test_turns_come_in_order_and_no_faster_than_the_pace() -> None:
     assert came[-1][1] - started >= 10 * 0.018 - 0.001
 
 
+async def test_who_gives_up_does_not_keep_those_who_come_later() -> None:
+    pace = Pace(per_minute=60)
+    await pace.turn()
+    given_up = [asyncio.create_task(pace.turn()) for _ in range(1000)]
+    await asyncio.sleep(0)
+    for task in given_up:
+        task.cancel()
+    await asyncio.gather(*given_up, return_exceptions=True)
+    # The turn after the first one, not after a thousand.
+    async with asyncio.timeout(10):
+        await pace.turn()
+
+
 async def test_a_thousand_that_come_at_once_pass_a_few_in_a_round() -> None:
     turnstile = Turnstile(25)
     passed = 0

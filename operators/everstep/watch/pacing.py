@@ -22,8 +22,9 @@ class PerLoop(Generic[Kept]):
         """Return the running event loop's own."""
         loop = asyncio.get_running_loop()
         if loop not in self._kept:
-            for closed in [other for other in self._kept if other.is_closed()]:
-                del self._kept[closed]
+            # Loops of other threads come and go meanwhile.
+            for closed in [other for other in list(self._kept) if other.is_closed()]:
+                self._kept.pop(closed, None)
             self._kept[loop] = self._make()
         return self._kept[loop]
 
@@ -39,11 +40,16 @@ class Pace:
         self._next = 0.0
 
     async def turn(self) -> None:
-        """Wait for a turn; the first one, and one after a rest, come at once."""
+        """Wait for a turn; the first one, and one after a rest, come at once. Who gives up gives the turn back."""
         loop = asyncio.get_running_loop()
         at = max(self._next, loop.time())
-        self._next = at + self._gap * random.uniform(0.9, 1.1)
-        await asyncio.sleep(at - loop.time())
+        gap = self._gap * random.uniform(0.9, 1.1)
+        self._next = at + gap
+        try:
+            await asyncio.sleep(at - loop.time())
+        except asyncio.CancelledError:
+            self._next -= gap
+            raise
 
 
 class Turnstile:
