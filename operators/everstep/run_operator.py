@@ -129,5 +129,5 @@ def _advice(failure: RemoteError) -> str:
     if isinstance(failure, Unauthenticated):
         return "; remedy: mend the credentials of the Airflow connection"
     if isinstance(failure, Forbidden):
-        return "; remedy: grant the identity of the Airflow connection what it is refused"
+        return "; remedy: grant the Airflow connection's identity what it is refused (see `everstep permissions`)"
     return ""

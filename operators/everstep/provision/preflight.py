@@ -109,7 +109,12 @@ def _run(named: Named, subject: Subject) -> list[Finding]:
     except Forbidden as failure:
         tell = error if named.needed else warning
         findings.append(
-            tell(named.title, f"can't be looked at: {failure.message}", "leave to read it", "grant it to the launcher")
+            tell(
+                named.title,
+                f"can't be looked at: {failure.message}",
+                "leave to read it",
+                "grant it to the launcher: everstep permissions --for launcher",
+            )
         )
     except RemoteError as failure:
         tell = error if named.needed else warning
