@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from everstep.checkpoints.catalogue import BackupState, Shape
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import errors, run_folder
 from everstep.clients.access import StorageAccess
+from everstep.clients.requests import ReadRequest, Steps
 from everstep.clients.storage import BucketClient
 
 pytestmark = pytest.mark.sandbox
@@ -149,3 +151,16 @@ async def test_passing_failures_of_storage_are_sat_out(cloud_storage: Any, bucke
         cloud_storage.fault(match=f"{bucket.name}/o", status=403, times=1)
         with pytest.raises(errors.Forbidden):
             await client.list_level("a/")
+
+
+async def test_a_reading_that_fails_leaves_no_request_under_way(cloud_storage: Any, bucket: BucketClient) -> None:
+    def reading() -> Steps[None]:
+        yield [ReadRequest("refused"), ReadRequest("away")]
+
+    cloud_storage.fault(match=f"GET .*{bucket.name}.*away", status=503, times=10**9)
+    cloud_storage.fault(match=f"GET .*{bucket.name}.*refused", status=403, times=1)
+    before = asyncio.all_tasks()
+    async with StorageAccess(endpoint=cloud_storage.address).open_async(bucket.name) as client:
+        with pytest.raises(errors.Forbidden):
+            await client.run(reading())
+    assert asyncio.all_tasks() == before

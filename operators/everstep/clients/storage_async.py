@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -104,7 +104,18 @@ class AsyncBucketClient:
             answers = []
             for first in range(0, len(value), REQUESTS_AT_ONCE):
                 some = value[first : first + REQUESTS_AT_ONCE]
-                answers += await asyncio.gather(*(self._answer(request) for request in some))
+                answers += await self._answers(some)
+
+    async def _answers(self, requests: Sequence[Request]) -> list[Answer]:
+        asked = [asyncio.create_task(self._answer(request)) for request in requests]
+        try:
+            return await asyncio.gather(*asked)
+        except Exception:
+            # Otherwise the others would be tried on, also when the client is closed.
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+            raise
 
     async def _answer(self, request: Request) -> Answer:
         if isinstance(request, ListRequest):
