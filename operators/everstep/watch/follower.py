@@ -43,8 +43,9 @@ class WaitEnd(StrEnum):
 
 @dataclass(slots=True)
 class Follower:
-    """One wait. It listens to its inbox and asks nothing by itself: states of the JobSet come from the watch that all
-    waits share, reports from shared looks at the bucket, and what takes requests of its own runs beside it.
+    """One wait. It listens to its inbox: states of the JobSet come from the watch that all waits share, reports from
+    shared looks at the bucket, and what takes requests of its own runs beside it. Only a JobSet that the watch does not
+    know when the wait begins is asked for.
 
     :param deadline: seconds since the epoch
     :param look_every: seconds between looks at status.json, and at pods that don't start; longer where there are many
