@@ -7,16 +7,18 @@ PYTHON ?=
 export PYTHON
 # `sandbox`, or `real` for the control plane that `make controlplane` builds.
 CONTROLPLANE ?= sandbox
+# Built first where it is needed and nobody names another one.
+BUILT := $(if $(filter real,$(CONTROLPLANE)),$(if $(EVERSTEP_CONTROLPLANE),,controlplane))
 RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
 
-demo: build/.set-up $(if $(filter real,$(CONTROLPLANE)),controlplane)  ## a real training loses a slice and steps forward, on this machine
+demo: build/.set-up $(BUILT)  ## a real training loses a slice and steps forward, on this machine
 	@$(RUN) -m everstep_sandbox.demo run --controlplane $(CONTROLPLANE)
 
-up: build/.set-up $(if $(filter real,$(CONTROLPLANE)),controlplane)  ## the demo's stack, left running with Airflow's UI
+up: build/.set-up $(BUILT)  ## the demo's stack, left running with Airflow's UI
 	@$(RUN) -m everstep_sandbox.demo up --controlplane $(CONTROLPLANE)
 
 down:  ## stops what `make up` started

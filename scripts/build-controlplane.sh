@@ -34,19 +34,20 @@ build() {
 
 # Puts the JobSet controller's own manifests (CRD, webhooks, roles) beside it.
 copy_jobset_manifests() {
-  local source
-  source=$(cd "$modules/jobset" && go mod download sigs.k8s.io/jobset && go list -m -f '{{.Dir}}' sigs.k8s.io/jobset)
-  rm -rf "$target/manifests.new"
-  mkdir -p "$target/manifests.new"
-  cp -r "$source"/config/components/{crd,webhook,rbac} "$target/manifests.new/"
-  chmod -R u+w "$target/manifests.new"
-  rm -rf "$target/manifests"
-  mv "$target/manifests.new" "$target/manifests"
+  local source new=$target/manifests.new
+  # Whoever calls this with || has switched errexit off: each step asks for the one before it.
+  source=$(cd "$modules/jobset" && go mod download sigs.k8s.io/jobset && go list -m -f '{{.Dir}}' sigs.k8s.io/jobset) &&
+    rm -rf "$new" && mkdir -p "$new" &&
+    cp -r "$source"/config/components/{crd,webhook,rbac} "$new/" && chmod -R u+w "$new" &&
+    rm -rf "$target/manifests" && mv "$new" "$target/manifests" || {
+    say "controlplane: the manifests of sigs.k8s.io/jobset could not be fetched or copied; the lines above say why."
+    return 1
+  }
 }
 
 if ! command -v go >/dev/null; then
-  say "controlplane: no Go on the PATH, so no control plane is built; its tests will be skipped, unless"
-  say "controlplane: EVERSTEP_TEST_KUBECONFIG names a cluster's kubeconfig. Install Go 1.26 to build it."
+  say "controlplane: no Go on the PATH, so nothing is built. Install Go 1.26 to build it. Without a control plane in"
+  say "controlplane: build/controlplane its tests are skipped, unless EVERSTEP_TEST_KUBECONFIG names a kubeconfig."
   exit 0
 fi
 go_version=$(go env GOVERSION)
@@ -60,6 +61,9 @@ case $go_version in
 esac
 
 mkdir -p "$target/bin"
+# Of two builds at the same time the second waits, and finds what the first has built.
+exec 9>"$target/.lock"
+flock 9
 kubernetes=$(version_of kubernetes k8s.io/kubernetes)
 # Without a version the API server would emulate none and refuse to serve.
 minor=${kubernetes#v1.} minor=${minor%%.*}
