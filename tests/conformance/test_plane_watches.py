@@ -111,7 +111,8 @@ def test_a_watch_ends_when_its_time_is_up_with_a_bookmark_before(place: Place) -
         body["spec"]["suspend"] = True
         created = place.create("jobsets", body)
         found = list(events)
-    assert 3 < time.monotonic() - began < 12
+    # A server that doesn't end it is a TimeoutError of the watch above.
+    assert time.monotonic() - began > 3
     assert found and {event["type"] for event in found} == {"BOOKMARK"}
     assert int(found[-1]["object"]["metadata"]["resourceVersion"]) >= int(created["metadata"]["resourceVersion"])
     assert found[-1]["object"]["kind"] == "JobSet"

@@ -7,6 +7,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -29,6 +30,8 @@ _PORTS = ("etcd", "etcd-peer", "api", "webhooks", "jobset-health")
 # How often other ports are tried when somebody takes one before its program does.
 _TRIES = 3
 _START_SECONDS = 120.0
+# etcd's log alone begins with 64 MB, and what it says of a full disk is a stack of calls.
+_FREE_BYTES = 256 << 20
 _POLL_SECONDS = 0.05
 # etcd last: the others write until they end.
 _STOP_SECONDS = 10.0
@@ -63,6 +66,12 @@ class ControlPlane:
 
     def _start_all(self) -> None:
         settings = self.settings
+        free = shutil.disk_usage(settings.own).free
+        if free < _FREE_BYTES:
+            raise PartError(
+                f"{settings.own}: {free >> 20} MB are free, expected {_FREE_BYTES >> 20} for etcd. Make room, or name "
+                "another directory"
+            )
         settings.credentials.ensure()
         settings.credentials.write_kubeconfigs(settings.server)
         settings.write()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,8 @@ from kubernetes.client.exceptions import ApiException
 
 from everstep_sandbox.controlplane import credentials, programs
 from everstep_sandbox.controlplane.credentials import Credentials
+from everstep_sandbox.controlplane.plane import ControlPlane
+from everstep_sandbox.stack.parts import PartError
 
 JOBSETS = ("jobset.x-k8s.io", "v1alpha2", "default", "jobsets")
 
@@ -219,6 +222,17 @@ def test_a_second_one_in_its_directory_is_refused_and_changes_nothing(plane: Pla
         (plane.directory / "controlplane/ports.json").read_text(),
     )
     assert client.VersionApi(plane.api()).get_code()
+
+
+def test_a_full_disk_is_told_before_etcd_meets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=100 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    full = ControlPlane(tmp_path, programs.Programs(tmp_path))
+    try:
+        with pytest.raises(PartError, match=f"{tmp_path}/controlplane: 100 MB are free, expected 256"):
+            full.start()
+    finally:
+        full.close()
 
 
 def days_left(certificate: Path) -> int:
