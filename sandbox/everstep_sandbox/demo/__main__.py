@@ -7,9 +7,10 @@ import signal
 import sys
 from types import FrameType
 
+from everstep_sandbox.airflow_stack import AirflowError
 from everstep_sandbox.demo.play import play
 from everstep_sandbox.demo.progress import Progress
-from everstep_sandbox.demo.stack import REPOSITORY, DemoStack
+from everstep_sandbox.demo.stack import REPOSITORY, DemoStack, StackError
 
 DEMO = REPOSITORY / "build" / "demo"
 STACK = REPOSITORY / "build" / "stack"
@@ -29,6 +30,9 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted; everything is stopped", file=sys.stderr)
         return 130
+    except (StackError, AirflowError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
 
 
 def _run(controlplane: str) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_sandbox.stack import record, sweep
+from everstep_sandbox.stack import parts, record, sweep
 
 pytestmark = pytest.mark.sandbox
 
@@ -124,3 +124,35 @@ def test_real_control_plane_that_is_not_built_is_refused_before_anything_starts(
     told = sandbox("up", "--controlplane=real", expect=1)
     assert f"No real control plane in {tmp_path}/none, which EVERSTEP_CONTROLPLANE names" in told
     assert "starting" not in told and not (sandbox.directory / "logs").exists()
+
+
+def test_part_whose_parent_has_ended_before_it_is_asked_for_its_end_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts.os, "getpid", lambda: -1)
+    orphan = parts.start_program(tmp_path, "orphan", "sleep", "600")
+    monkeypatch.undo()
+    try:
+        assert orphan.process.wait(60) == 1
+    finally:
+        orphan.process.kill()
+        orphan.process.wait()
+
+
+_DEMO = """
+import sys
+from pathlib import Path
+from everstep_sandbox.demo import __main__ as demo
+
+demo.DEMO = Path(sys.argv.pop())
+sys.exit(demo.main())
+"""
+
+
+def test_demo_says_in_a_sentence_why_its_stack_did_not_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _DEMO, "run", "--controlplane", "real", str(tmp_path / "demo")]
+    variables = {**os.environ, "EVERSTEP_CONTROLPLANE": str(tmp_path / "none")}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"No real control plane in {tmp_path}/none" in done.stderr
+    assert "Traceback" not in done.stderr
