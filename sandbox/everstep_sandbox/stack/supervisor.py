@@ -94,7 +94,11 @@ class Supervisor:
         self._addresses["storage"] = f"http://127.0.0.1:{storage.wait_for(storage_port)}"
         report(f"Cloud Storage at {self._addresses['storage']}")
         api.wait_for(api_port, _CONTROL_PLANE_SECONDS)
-        self._addresses["kubernetes"] = kubeconfig_file.read(directory / "kubeconfig").server
+        server = kubeconfig_file.read(directory / "kubeconfig").server
+        if self._addresses.get("kubernetes", server) != server:
+            # Somebody has taken its port meanwhile: these would go on asking at the old one.
+            self._end("kubelet", "checkpointing")
+        self._addresses["kubernetes"] = server
         report(f"Kubernetes at {self._addresses['kubernetes']}")
         kubeconfig, door = str(directory / "kubeconfig"), directory / "kubelet.port"
         kubelet = self._ensure(
@@ -146,6 +150,13 @@ class Supervisor:
             part.end_by(deadline)
         self._parts.clear()
         sweep.kill_all(self._directory)
+
+    def _end(self, *names: str) -> None:
+        running = [part for name in names if (part := self._parts.get(name)) is not None and part.is_alive()]
+        for part in running:
+            part.process.terminate()
+        for part in running:
+            part.end_by(time.monotonic() + _GRACE_SECONDS)
 
     def reap(self) -> None:
         """Notes which parts have ended."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -70,6 +73,27 @@ def test_a_jobset_of_real_processes_restarts_and_completes(sandbox: Path, sandbo
         assert log.data.startswith(b"attempt 1 of ")
     drivers = client.AppsV1Api(api).list_namespaced_daemon_set("gke-managed-checkpointing").items
     assert [driver.status.number_ready for driver in drivers] == [2]
+
+
+@pytest.mark.controlplane
+def test_nodes_follow_a_control_plane_that_comes_back_at_another_port(sandbox: Path, sandbox_jobset: Any) -> None:
+    before = json.loads((sandbox / "sandbox.json").read_text())
+    os.kill(before["pids"]["control-plane"], signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while any("kube-apiserver" in command for command in commands() if f"{sandbox}/" in command):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(before["kubernetes"].rpartition(":")[2])))
+        taken.listen()
+        everstep_sandbox("up", f"--directory={sandbox}", "--slices=1", "--controlplane=real")
+    after = json.loads((sandbox / "sandbox.json").read_text())
+    assert after["kubernetes"] != before["kubernetes"]
+    api = config.new_client_from_config(str(sandbox / "kubeconfig"))
+    body = sandbox_jobset("train", "echo here", exclusive=True, tpu="4")
+    client.CustomObjectsApi(api).create_namespaced_custom_object(*JOBSETS, body)
+    wait_for_end(api, "train")
 
 
 def wait_for_end(api: Any, name: str) -> dict[str, Any]:
