@@ -115,7 +115,8 @@ class Interrupter:
         if len(steps) != 1:
             raise RunEnded(f"{self._view.run}: the nodes restored different steps: {sorted(steps, key=str)}")
         restored = steps.pop()
-        at_step = max(reached, default=0)
+        # The last report of a node that was killed may be a moment older than its last save.
+        at_step = max([*reached, restored or 0])
         return Interruption(
             kind=kind,
             at_step=at_step,
