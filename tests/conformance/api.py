@@ -81,7 +81,8 @@ class Stream:
         """Ends it for whoever reads it, from another thread."""
         # First the mark: what a TLS socket still yields after its end is no longer decrypted.
         self._is_cut = True
-        with contextlib.suppress(OSError):
+        # An answer that has ended by itself has no socket any more, which the library takes for a mistake.
+        with contextlib.suppress(OSError, ValueError):
             self._answer.shutdown()
 
     def _read(self) -> Iterator[Object]:

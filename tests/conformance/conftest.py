@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.conformance.api import Api
@@ -15,6 +16,12 @@ _PARAMETERS = [
     pytest.param("sandbox", id="sandbox", marks=pytest.mark.sandbox),
     pytest.param("real", id="real", marks=pytest.mark.controlplane),
 ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the suite last, so that its control planes end with it instead of running beside all other tests."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: here in item.path.parents)
 
 
 @pytest.fixture(scope="session", params=_PARAMETERS)
