@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 Object = dict[str, Any]
@@ -19,6 +20,10 @@ FIRST_PAGE = 25
 LARGEST_PAGE = 500
 # Below this a thread costs more than it saves.
 INLINE_BYTES = 16_000
+
+
+# One thread: a second one would only wait for the lock, and each keeps memory of its own for what it has decoded.
+_decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everstep-decoding")
 
 
 class PageSize:
@@ -42,7 +47,7 @@ async def decoded(body: bytes, keep: Callable[[Object], Kept | None]) -> tuple[l
     """
     if len(body) <= INLINE_BYTES:
         return _decode(body, keep)
-    return await asyncio.to_thread(_decode, body, keep)
+    return await asyncio.get_running_loop().run_in_executor(_decoder, _decode, body, keep)
 
 
 def _decode(body: bytes, keep: Callable[[Object], Kept | None]) -> tuple[list[Kept], Object, int]:
