@@ -83,7 +83,7 @@ def _interrupt(
 
     victim = _node_of_slice(view, 0)
     progress(f"FAULT: node {victim} of slice 0 is lost")
-    lost = interrupter.interrupt("node gone", lambda: stack.fault("node-gone", victim), held_by_others=held_by_filler)
+    lost = interrupter.interrupt("node gone", lambda: stack.lose_node(victim), held_by_others=held_by_filler)
     _tell(lost, progress)
 
     interrupter.wait_for("waiting for a complete backup", lambda: bool(view.catalogue().complete))

@@ -80,6 +80,12 @@ class DemoStack:
         """Causes a fault as ``everstep sandbox fault …`` does."""
         self._everstep("sandbox", "fault", *arguments)
 
+    def lose_node(self, node: str) -> None:
+        """Loses a node, and with it its slice; it is repaired after the cluster has dealt with the loss."""
+        # A real control plane takes 40 to 80 s to collect a deleted node's pods, as long as the usual repair takes here.
+        later = ("--repair-after=1800",) if self._controlplane == "real" else ()
+        self.fault("node-gone", node, *later)
+
     def stop(self) -> None:
         """Stops everything that runs under the directory, whoever started it. Idempotent."""
         stop_airflow(self.directory / "airflow")
