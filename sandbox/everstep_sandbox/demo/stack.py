@@ -82,7 +82,7 @@ class DemoStack:
 
     def lose_node(self, node: str) -> None:
         """Loses a node, and with it its slice; it is repaired after the cluster has dealt with the loss."""
-        # A real control plane takes 40 to 80 s to collect a deleted node's pods, as long as the usual repair takes here.
+        # A real control plane collects a deleted node's pods after 40 to 80 s; the usual repair takes as long here.
         later = ("--repair-after=1800",) if self._controlplane == "real" else ()
         self.fault("node-gone", node, *later)
 
