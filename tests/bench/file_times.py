@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
-import struct
 import threading
 import time
 from pathlib import Path
 
-COMES = 0x00000080 | 0x00000100  # IN_MOVED_TO, IN_CREATE
-GOES = 0x00000040 | 0x00000200  # IN_MOVED_FROM, IN_DELETE
-_HEADER = struct.Struct("iIII")
-_libc = ctypes.CDLL(None, use_errno=True)
+from everstep_sandbox.checkpointing.inotify import CREATE, DELETE, MOVED_FROM, MOVED_TO, Inotify
+
+COMES = MOVED_TO | CREATE
+GOES = MOVED_FROM | DELETE
 
 
 class FileTimes:
     """Watches one directory from its making until `close`. Times are of `time.monotonic`, which all processes share."""
 
     def __init__(self, directory: Path) -> None:
-        self._descriptor = _libc.inotify_init1(os.O_CLOEXEC)
-        if self._descriptor < 0 or _libc.inotify_add_watch(self._descriptor, os.fsencode(directory), COMES | GOES) < 0:
-            raise OSError(ctypes.get_errno(), f"{directory} can't be watched")
+        self._events = Inotify()
+        self._events.watch(directory, COMES | GOES)
         self._seen: list[tuple[float, str, bool]] = []
         self._end, self._ended = os.pipe()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -32,7 +29,7 @@ class FileTimes:
         """End the watch."""
         os.close(self._ended)
         self._thread.join()
-        os.close(self._descriptor)
+        self._events.close()
         os.close(self._end)
 
     def first(self, name: str, *, came: bool, since: float) -> float:
@@ -44,15 +41,8 @@ class FileTimes:
 
     def _read(self) -> None:
         while True:
-            ready, _, _ = select.select([self._descriptor, self._end], [], [])
+            ready, _, _ = select.select([self._events.descriptor, self._end], [], [])
             at = time.monotonic()
             if self._end in ready:
                 return
-            buffer = os.read(self._descriptor, 1 << 16)
-            position = 0
-            while position < len(buffer):
-                _, mask, _, length = _HEADER.unpack_from(buffer, position)
-                position += _HEADER.size
-                name = os.fsdecode(buffer[position : position + length].rstrip(b"\0"))
-                position += length
-                self._seen.append((at, name, bool(mask & COMES)))
+            self._seen += [(at, event.name, bool(event.mask & COMES)) for event in self._events.read()]

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CLOSE_WRITE = 0x00000008
+MOVED_FROM = 0x00000040
 MOVED_TO = 0x00000080
 CREATE = 0x00000100
+DELETE = 0x00000200
 DELETE_SELF = 0x00000400
 IS_DIRECTORY = 0x40000000
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
@@ -30,15 +32,14 @@ class Event:
 
 
 class Inotify:
-    """Watches directories for files that come to be there: created, renamed into place, closed after writing."""
+    """Watches directories, by default for files that come to be there: created, renamed into place, closed."""
 
     def __init__(self) -> None:
         self.descriptor = _checked(_libc.inotify_init1(_NONBLOCK_CLOEXEC))
         self._directories: dict[int, Path] = {}
 
-    def watch(self, directory: Path) -> None:
+    def watch(self, directory: Path, mask: int = CLOSE_WRITE | MOVED_TO | CREATE | DELETE_SELF) -> None:
         """Raises OSError when the directory can't be watched (it may be gone)."""
-        mask = CLOSE_WRITE | MOVED_TO | CREATE | DELETE_SELF
         watch = _checked(_libc.inotify_add_watch(self.descriptor, os.fsencode(directory), mask))
         self._directories[watch] = directory
 
