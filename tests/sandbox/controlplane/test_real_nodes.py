@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -85,7 +86,7 @@ def test_nodes_follow_a_control_plane_that_comes_back_at_another_port(sandbox: P
         time.sleep(0.05)
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", int(before["kubernetes"].rpartition(":")[2])))
+        bind_once_free(taken, int(before["kubernetes"].rpartition(":")[2]))
         taken.listen()
         everstep_sandbox("up", f"--directory={sandbox}", "--slices=1", "--controlplane=real")
     after = json.loads((sandbox / "sandbox.json").read_text())
@@ -94,6 +95,18 @@ def test_nodes_follow_a_control_plane_that_comes_back_at_another_port(sandbox: P
     body = sandbox_jobset("train", "echo here", exclusive=True, tpu="4")
     client.CustomObjectsApi(api).create_namespaced_custom_object(*JOBSETS, body)
     wait_for_end(api, "train")
+
+
+def bind_once_free(taken: socket.socket, port: int) -> None:
+    """Binds the port of a killed process: it has no command line any more some time before its sockets are closed."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return taken.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def wait_for_end(api: Any, name: str) -> dict[str, Any]:
