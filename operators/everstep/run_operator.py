@@ -32,8 +32,7 @@ def load_spec(
     """
     from everstep.spec.training import TrainingSpec
 
-    if isinstance(overrides, str):
-        overrides = _parse_overrides(overrides)
+    overrides = parse_overrides(overrides)
     if not isinstance(run, TrainingSpec):
         return TrainingSpec.from_yaml(run, overrides, beside=Path(beside) if beside else None)
     if not overrides:
@@ -44,8 +43,10 @@ def load_spec(
     return parse(TrainingSpec, data, f"run {run.name!r}").on(run.cluster_spec)
 
 
-def _parse_overrides(text: str) -> Mapping[str, Any] | None:
-    """Return what a template rendered: JSON, or what Python shows for None."""
+def parse_overrides(text: Mapping[str, Any] | str | None) -> Mapping[str, Any] | None:
+    """Return overrides as they were given or as a template rendered them: JSON, or what Python shows for None."""
+    if not isinstance(text, str):
+        return text
     if text.strip() in ("", "None"):
         return None
     try:
@@ -58,6 +59,16 @@ def _parse_overrides(text: str) -> Mapping[str, Any] | None:
             [error("overrides", text[:200], 'a JSON object, such as {"final_step": 500}')],
         )
     return overrides
+
+
+def told(act: Callable[[], Value]) -> Value:
+    """Do something, and let the task fail without retries where another try can't help."""
+    try:
+        return act()
+    except FindingsError as failure:
+        raise AirflowFailException(str(failure)) from failure
+    except FINAL_REFUSALS as failure:
+        raise AirflowFailException(f"{failure.message}{_advice(failure)}") from failure
 
 
 class RunOperator(BaseOperator):
@@ -86,12 +97,7 @@ class RunOperator(BaseOperator):
 
     def told(self, act: Callable[[], Value]) -> Value:
         """Do something, and let the task fail without retries where another try can't help."""
-        try:
-            return act()
-        except FindingsError as failure:
-            raise AirflowFailException(str(failure)) from failure
-        except FINAL_REFUSALS as failure:
-            raise AirflowFailException(f"{failure.message}{_advice(failure)}") from failure
+        return told(act)
 
     def cluster_client(self, spec: TrainingSpec) -> KubernetesClient:
         """Return a client of the run's cluster."""

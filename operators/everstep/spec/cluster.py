@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from everstep.spec.parsing import Strict, parse, read_yaml
+from everstep.spec.provisioning import BucketSpec, GkeSpec, JobSetSpec, ProvisioningSpec, TolerationSpec
 from everstep.spec.quantities import Size, parse_bytes
 
 TPU_RESOURCE = "google.com/tpu"
@@ -29,6 +30,13 @@ class PoolSpec(Strict):
     nodes_per_slice: int = Field(ge=1, description="Nodes of one slice")
     slices: int = Field(ge=1, description="Slices (node pools) of this kind that the cluster has")
     spot: bool = Field(default=False, description="Nodes are Spot VMs")
+    flex_start: bool = Field(default=False, description="Nodes are queued for by flex-start; they live for 7 days")
+    reservation: str | None = Field(default=None, description="Nodes come from this reservation")
+    node_pools: str | None = Field(
+        default=None,
+        pattern=r"^[a-z]([-a-z0-9]{0,34}[a-z0-9])?$",
+        description="Node pools are called <this>-0, <this>-1, …; the pool's own name if absent",
+    )
 
     @property
     def is_tpu(self) -> bool:
@@ -58,6 +66,13 @@ class PoolSpec(Strict):
         return labels
 
     @model_validator(mode="after")
+    def _one_kind_of_capacity(self) -> Self:
+        kinds = [name for name in ("spot", "flex_start", "reservation") if getattr(self, name)]
+        if len(kinds) > 1:
+            raise ValueError(f"one kind of capacity, but {' and '.join(kinds)} are given")
+        return self
+
+    @model_validator(mode="after")
     def _topology_agrees(self) -> Self:
         if not self.is_tpu:
             if self.topology is not None:
@@ -82,6 +97,16 @@ class CheckpointConfigurationSpec(Strict):
     bucket: str = Field(description="Bucket of the backups, without gs://; hierarchical namespace")
     machine_type: str = Field(description="Nodes that it covers")
     in_memory_volume_size: Size = Field(description="RAM disk of each node, e.g. 200Gi")
+    checkpoint_size: Size | None = Field(
+        default=None, description="Largest checkpoint of one node, e.g. 96GiB; the RAM disk is checked against it"
+    )
+    csi_ephemeral_limit: Size | None = Field(default=None, description="Ephemeral storage that the driver may use")
+    mount_options: tuple[str, ...] = Field(
+        default=(), description="Cloud Storage FUSE options; the recommended ones if none are given"
+    )
+    tolerations: tuple[TolerationSpec, ...] = Field(
+        default=(), description="Of the driver's pods; the accelerator's own taint if none are given"
+    )
 
     @property
     def ram_bytes(self) -> int:
@@ -118,6 +143,15 @@ class ClusterSpec(Strict):
     checkpoint_configurations: dict[str, CheckpointConfigurationSpec] = Field(min_length=1)
     priorities: dict[str, int] = Field(default_factory=dict, description="PriorityClass name -> value")
     queue: str | None = Field(default=None, description="Kueue LocalQueue of the namespace; none without Kueue")
+    gke: GkeSpec = Field(default_factory=GkeSpec, description="How the cluster is made, or what it has to have")
+    buckets: dict[str, BucketSpec] = Field(default_factory=dict, description="Buckets by name, where defaults don't do")
+    scratch_bucket: str | None = Field(
+        default=None, description="Bucket for scratch files of Pathways; none without it"
+    )
+    jobset: JobSetSpec = Field(default_factory=JobSetSpec, description="The JobSet controller")
+    provisioning: ProvisioningSpec = Field(
+        default_factory=ProvisioningSpec, description="Who changes all this; the run path never does"
+    )
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> ClusterSpec:
@@ -132,6 +166,15 @@ class ClusterSpec(Strict):
                 return name, configuration
         return None
 
+    def bucket(self, name: str) -> BucketSpec:
+        """Return what the file says of a bucket; the defaults where it says nothing."""
+        return self.buckets.get(name, BucketSpec())
+
+    @property
+    def region(self) -> str:
+        """Return the region of the cluster's location."""
+        return self.location.rsplit("-", 1)[0] if re.fullmatch(r".+-.+\d-[a-z]", self.location) else self.location
+
     @field_validator("priorities")
     @classmethod
     def _priorities_fit(cls, value: dict[str, int]) -> dict[str, int]:
@@ -141,6 +184,16 @@ class ClusterSpec(Strict):
             if not -2_147_483_648 <= priority <= 1_000_000_000:
                 raise ValueError(f"values of at most 1000000000, the highest of a user's class: {name} = {priority}")
         return value
+
+    @model_validator(mode="after")
+    def _buckets_are_used(self) -> Self:
+        used = {each.bucket for each in self.checkpoint_configurations.values()} | {self.scratch_bucket}
+        for name in self.buckets:
+            if name not in used:
+                raise ValueError(
+                    f"buckets that a checkpoint configuration or scratch_bucket names, but {name!r} is neither"
+                )
+        return self
 
     @model_validator(mode="after")
     def _one_configuration_per_machine_type(self) -> Self:

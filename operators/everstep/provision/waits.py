@@ -1,0 +1,48 @@
+"""What provisioning waits for, by kind, and how each is waited for: the same code in a trigger and on the command line.
+
+A kind is a class `(arguments, access)` with a coroutine `outcome()` that returns words for how it ended, and raises
+FindingsError when it has failed for good. It polls without blocking the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from everstep.clients.errors import RemoteError
+from everstep.provision.changes import Waiting
+from everstep.spec.findings import FindingsError
+
+KINDS: dict[str, str] = {}
+"""Kind -> `module:class`; imported when it is waited for."""
+
+
+class Wait(Protocol):
+    """Something that is waited for."""
+
+    async def outcome(self) -> str:
+        """Wait for the end, and say how it ended. Raises FindingsError when it has failed."""
+        ...
+
+
+async def wait_for(waiting: Waiting, access: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+    """Wait, and return an event: `kind` (done, failed, deadline, error) and `message`.
+
+    :param access: what `Site.access()` gave
+    :param deadline: seconds since the epoch
+    """
+    module, _, name = KINDS[waiting.kind].partition(":")
+    wait: Wait = getattr(await asyncio.to_thread(importlib.import_module, module), name)(waiting.arguments, access)
+    try:
+        # A wait that begins after its deadline, because the triggerer was away, still looks once.
+        async with asyncio.timeout(max(deadline - time.time(), 30.0)):
+            return {"kind": "done", "message": await wait.outcome()}
+    except TimeoutError:
+        return {"kind": "deadline", "message": f"{waiting.what} took more than {waiting.seconds:.0f} s"}
+    except FindingsError as failure:
+        return {"kind": "failed", "message": str(failure)}
+    except RemoteError as failure:
+        return {"kind": "error", "message": failure.message}

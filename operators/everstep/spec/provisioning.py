@@ -1,0 +1,93 @@
+"""Parts of the cluster file that only provisioning reads: how cluster, buckets and controllers are made."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from everstep.spec.parsing import Strict
+
+GKE_VERSION = r"^\d+\.\d+\.\d+-gke\.\d+$"
+
+
+class TolerationSpec(Strict):
+    """A toleration as Kubernetes has it."""
+
+    key: str | None = None
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = "NoSchedule"
+
+
+class SystemNodesSpec(Strict):
+    """Nodes for controllers, not for training; Google recommends two or more e2-standard-4 for large training."""
+
+    machine_type: str = "e2-standard-4"
+    count: int = Field(default=2, ge=1, description="Nodes in each of the cluster's zones")
+
+
+class GkeSpec(Strict):
+    """The cluster itself."""
+
+    version: str | None = Field(
+        default=None,
+        pattern=GKE_VERSION,
+        description="Of a new cluster, e.g. 1.34.1-gke.1829001; GKE's default if absent",
+    )
+    release_channel: Literal["rapid", "regular", "stable", "extended", "none"] = "regular"
+    node_locations: tuple[str, ...] = Field(default=(), description="Zones of the nodes: where the accelerators are")
+    system_nodes: SystemNodesSpec = Field(default_factory=SystemNodesSpec)
+    network: str | None = None
+    subnetwork: str | None = None
+
+
+class BucketSpec(Strict):
+    """A bucket for backups, durable saves and reports, or for scratch files."""
+
+    location: str | None = Field(default=None, description="Region of the bucket; the cluster's if absent")
+    project: str | None = Field(default=None, description="Project of the bucket; the cluster's if absent")
+    soft_delete_days: int = Field(
+        default=0,
+        description="Days for which deleted bytes can be had back, and are billed: 0 (off), or 7 to 90. Retention "
+        "keeps a trash of its own, so that off is the default",
+    )
+    kms_key: str | None = Field(
+        default=None,
+        pattern=r"^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$",
+        description="Customer-managed key that encrypts new objects",
+    )
+    compute_default_viewer: bool = Field(
+        default=False, description="Let the Compute Engine default service account read objects"
+    )
+
+    @field_validator("soft_delete_days")
+    @classmethod
+    def _days_fit(cls, value: int) -> int:
+        if value != 0 and not 7 <= value <= 90:
+            raise ValueError("0 (off), or 7 to 90 days: Cloud Storage takes no others")
+        return value
+
+
+class JobSetSpec(Strict):
+    """The JobSet controller."""
+
+    manifest: str | None = Field(
+        default=None, description="Path (beside the cluster file) of a release's manifest that may be installed"
+    )
+    manager_cpu: str = "1"
+    manager_memory: str = "1Gi"
+    manager_memory_limit: str = "2Gi"
+
+
+class ProvisioningSpec(Strict):
+    """Connections of the identity that may change clusters, buckets and IAM."""
+
+    google_cloud_connection: str | None = Field(
+        default=None,
+        description="Airflow connection to Google Cloud; the cluster file's google_cloud_connection if absent",
+    )
+    kubernetes_connection: str | None = Field(
+        default=None,
+        description="Airflow connection to the cluster; the cluster file's kubernetes_connection if absent",
+    )
