@@ -1,0 +1,47 @@
+"""All steps of a cluster file in the order in which they need each other, and carrying them out without Airflow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from everstep.provision.changes import Mode, Step, Waiting
+from everstep.provision.steps import Report, advance, survey
+from everstep.spec.findings import FindingsError, error
+
+if TYPE_CHECKING:
+    from everstep.provision.site import Site
+
+
+def all_steps(site: Site, *, recreate: bool = False, force: bool = False) -> list[Step]:
+    """Return every step, from APIs to the driver on each node.
+
+    :param recreate: a CheckpointConfiguration that differs is deleted and made anew, which wipes its RAM disks
+    :param force: also while a JobSet uses them
+    """
+    from everstep.provision.cloud.steps import cloud_steps
+    from everstep.provision.in_cluster.steps import in_cluster_steps
+
+    return [*cloud_steps(site), *in_cluster_steps(site, recreate=recreate, force=force)]
+
+
+def provision(site: Site, steps: Iterable[Step], mode: Mode, tell: Callable[[str], None]) -> Report:
+    """Look at the steps, and in mode `apply` carry them out, waiting here. Raises FindingsError where they end."""
+    if mode is not Mode.APPLY:
+        return survey(steps, mode)
+    report = Report(mode)
+    for step in steps:
+        while (waiting := advance(step, report, tell)) is not None:
+            tell(f"{step.title}: {_waited(site, waiting)}")
+    return report
+
+
+def _waited(site: Site, waiting: Waiting) -> str:
+    from everstep.provision.waits import wait_for
+
+    event = asyncio.run(wait_for(waiting, site.access(), time.time() + waiting.seconds))
+    if event["kind"] != "done":
+        raise FindingsError(f"{waiting.what} did not end well", [error(waiting.what, event["message"])])
+    return str(event["message"])
