@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from everstep.clients import errors
-from everstep.clients.resources import Resource
+from everstep.clients.resources import PODS, Resource
 from everstep.clients.retrying import Backoff, Refresh, Tries
 
 Object = dict[str, Any]
@@ -88,6 +88,13 @@ class KubernetesClient:
             return False
         return True
 
+    def log(self, pod: str, namespace: str, *, container: str | None = None, lines: int = 1000) -> str:
+        """Return the last lines of a container's log. Raises NotFound, or Invalid while it has not started."""
+        query = [("tailLines", str(lines))] + ([("container", container)] if container is not None else [])
+        return self._send("GET", PODS.path(namespace, pod, "log"), query, None, "application/json").decode(
+            errors="replace"
+        )
+
     def version(self) -> str:
         """Return the server's version, such as `v1.34.1-gke.200`."""
         return str(self._request("GET", "/version").get("gitVersion", ""))
@@ -136,7 +143,7 @@ class KubernetesClient:
         if self._client is None:
             self._client = self._open_client()
             self._client.user_agent = USER_AGENT
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json, */*"}
         if body is not None:
             headers["Content-Type"] = content_type
         response = self._client.call_api(
