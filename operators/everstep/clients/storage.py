@@ -70,11 +70,17 @@ class BucketClient:
             when another one is there
         """
         text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+        return self.write_text(name, text, generation=generation, content_type="application/json")
+
+    def write_text(
+        self, name: str, text: str, *, generation: int | None, content_type: str = "text/plain; charset=utf-8"
+    ) -> int:
+        """Write an object as it is, like `write`."""
 
         def upload() -> int:
             blob = self._bucket.blob(name)
             blob.upload_from_string(
-                text, content_type="application/json", if_generation_match=generation, timeout=REQUEST_SECONDS
+                text, content_type=content_type, if_generation_match=generation, timeout=REQUEST_SECONDS
             )
             return int(blob.generation)
 
@@ -98,6 +104,11 @@ class BucketClient:
             lambda: self._client.get_bucket(self.name, **self._reading),
         )
         return bool(bucket.hierarchical_namespace_enabled)
+
+    @property
+    def library_client(self) -> Any:
+        """Return the `google.cloud.storage.Client` itself, for what this class has no method for."""
+        return self._asked(f"open gs://{self.name}", lambda: self._client)
 
     def run(self, steps: Steps[Result]) -> Result:
         """Carry out a reading, and return its result."""

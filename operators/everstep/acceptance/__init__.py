@@ -1,0 +1,1 @@
+"""Whether a real project behaves as Everstep relies on: `everstep acceptance`, item by item."""
