@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from everstep.clients import errors
+from everstep.clients.google import GoogleCloud
+from everstep.clients.google_async import AsyncGoogleCloud
+from everstep.clients.google_requests import SCOPE, Endpoints, GoogleRequests
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.kubernetes_async import AsyncKubernetesClient
 from everstep.clients.retrying import PATIENCE_SECONDS, Backoff
@@ -25,7 +28,10 @@ if TYPE_CHECKING:
 # Extra fields of a google_cloud_platform connection that name endpoints instead of having them looked up.
 GKE_ENDPOINT_FIELD = "gke_endpoint"
 GKE_CERTIFICATE_FIELD = "gke_ca_certificate"
+GOOGLE_ENDPOINT_FIELD = "google_endpoint"
 STORAGE_ENDPOINT_FIELD = "storage_endpoint"
+# One address for all of Google's APIs but storage, for the command line; storage has STORAGE_EMULATOR_HOST.
+GOOGLE_ENDPOINT_VARIABLE = "EVERSTEP_GOOGLE_ENDPOINT"
 
 
 @dataclass(frozen=True)
@@ -247,6 +253,76 @@ class StorageAccess:
                 yield library.Storage(session=session, api_root=endpoint)
             else:
                 yield await hook.get_storage_client(session)
+
+
+@dataclass(frozen=True)
+class GoogleAccess:
+    """A way to Google Cloud's APIs: an Airflow connection, or the environment's own credentials without one.
+
+    `endpoint` and `storage_endpoint` replace Google's addresses, of all APIs but storage and of storage; the extra
+    fields `google_endpoint` and `storage_endpoint` of a connection do so too.
+    """
+
+    connection: str | None = None
+    endpoint: str = ""
+    storage_endpoint: str = ""
+
+    def as_dict(self) -> dict[str, str | None]:
+        """Return plain values for a trigger's arguments; no secrets."""
+        return asdict(self)
+
+    def open(self, *, patience: float = PATIENCE_SECONDS) -> GoogleCloud:
+        """Return a client that blocks, and tries for `patience` seconds to get an answer. Raises NotConfigured."""
+        with errors.translated(self._way):
+            credentials, endpoints = self._resolved()
+        backoff = Backoff(give_up_after=patience)
+        return GoogleCloud(GoogleRequests(lambda: _session(credentials), endpoints, backoff=backoff))
+
+    async def open_async(self) -> AsyncGoogleCloud:
+        """Return a client for the running event loop. Raises NotConfigured."""
+        from asgiref.sync import sync_to_async
+
+        with errors.translated(self._way):
+            # Connections are looked up and libraries imported here: never in the event loop.
+            credentials, endpoints = await sync_to_async(self._resolved)()
+        return AsyncGoogleCloud(credentials, endpoints)
+
+    @property
+    def _way(self) -> str:
+        if self.connection is None:
+            return "your own credentials for Google Cloud"
+        return f"connection {self.connection!r} to Google Cloud"
+
+    def _resolved(self) -> tuple[Any, Endpoints]:
+        """Return credentials and addresses. Blocks: not for the event loop."""
+        if self.connection is None:
+            endpoint = self.endpoint or os.environ.get(GOOGLE_ENDPOINT_VARIABLE, "")
+            storage_endpoint = self.storage_endpoint or os.environ.get("STORAGE_EMULATOR_HOST", "")
+            return _own_credentials(anonymous=bool(endpoint)), Endpoints(endpoint, storage_endpoint)
+        from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+
+        hook = GoogleBaseHook(gcp_conn_id=self.connection)
+        endpoint = self.endpoint or hook.extras.get(GOOGLE_ENDPOINT_FIELD, "")
+        storage_endpoint = self.storage_endpoint or hook.extras.get(STORAGE_ENDPOINT_FIELD, "")
+        if not storage_endpoint and endpoint:
+            storage_endpoint = os.environ.get("STORAGE_EMULATOR_HOST", "")
+        return hook.get_credentials(), Endpoints(endpoint, storage_endpoint)
+
+
+def _own_credentials(*, anonymous: bool) -> Any:
+    """Return the environment's credentials; with other endpoints than Google's, none unless they are named."""
+    import google.auth
+    from google.auth.credentials import AnonymousCredentials
+
+    if anonymous and not os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        return AnonymousCredentials()
+    return google.auth.default(scopes=[SCOPE])[0]
+
+
+def _session(credentials: Any) -> Any:
+    from google.auth.transport.requests import AuthorizedSession
+
+    return AuthorizedSession(credentials)
 
 
 def _import(module: str) -> Any:

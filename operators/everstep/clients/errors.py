@@ -101,13 +101,20 @@ def of_body(status: int, body: bytes | str, where: str, headers: Any = None) -> 
         inner = document.get("error")
         source = inner if isinstance(inner, dict) else document
         text = str(source.get("message") or text)
-        reason = str(source.get("reason") or "")
+        reason = str(source.get("reason") or "") if source is document else _google_reason(source)
         if status == 422 and _is_about_uid(source):
             # Kubernetes answers a patch that names the uid of an object that is gone as if the uid were to be changed.
             return Conflict(f"{where}: another object has that name by now: {text.strip()[:500]}", status=status)
     return of_status(
         status, f"{where}: HTTP {status}: {text.strip()[:500]}", reason=reason, retry_after=_retry_after(headers)
     )
+
+
+def _google_reason(source: dict[str, Any]) -> str:
+    """Return the most exact word for what went wrong: SERVICE_DISABLED, FAILED_PRECONDITION, conditionNotMet …"""
+    said = [*(source.get("details") or ()), *(source.get("errors") or ())]
+    reasons = [str(one["reason"]) for one in said if isinstance(one, dict) and one.get("reason")]
+    return reasons[0] if reasons else str(source.get("status") or "")
 
 
 def _is_about_uid(status: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everstep.clients.access import ClusterAccess, StorageAccess
+from everstep.clients.access import ClusterAccess, GoogleAccess, StorageAccess
 from everstep.spec import files
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.parsing import merge, parse, read_yaml
@@ -16,6 +16,7 @@ from everstep.spec.parsing import merge, parse, read_yaml
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from everstep.clients.google import GoogleCloud
     from everstep.clients.kubernetes import KubernetesClient
     from everstep.spec.training import TrainingSpec
 
@@ -43,6 +44,7 @@ class Site:
         self.kubeconfig = kubeconfig
         self._open = ExitStack()
         self._kubernetes: KubernetesClient | None = None
+        self._google: GoogleCloud | None = None
 
     def __enter__(self) -> Site:
         return self
@@ -68,15 +70,32 @@ class Site:
             return StorageAccess()
         return StorageAccess(self.spec.provisioning.google_cloud_connection or self.spec.google_cloud_connection)
 
+    @property
+    def google_access(self) -> GoogleAccess:
+        """Return the way to Google Cloud's APIs that the provisioner takes."""
+        if self.kubeconfig is not None:
+            return GoogleAccess()
+        return GoogleAccess(self.spec.provisioning.google_cloud_connection or self.spec.google_cloud_connection)
+
     def access(self) -> dict[str, Any]:
         """Return the ways to cluster and cloud as plain data, for triggers; no secrets."""
-        return {"cluster": self.cluster_access.as_dict(), "storage": self.storage_access.as_dict()}
+        return {
+            "cluster": self.cluster_access.as_dict(),
+            "storage": self.storage_access.as_dict(),
+            "google": self.google_access.as_dict(),
+        }
 
     def kubernetes(self) -> KubernetesClient:
         """Return a client of the cluster's API."""
         if self._kubernetes is None:
             self._kubernetes = self._open.enter_context(self.cluster_access.open())
         return self._kubernetes
+
+    def google(self) -> GoogleCloud:
+        """Return a client of Google Cloud's APIs."""
+        if self._google is None:
+            self._google = self._open.enter_context(self.google_access.open())
+        return self._google
 
 
 def load_site(
