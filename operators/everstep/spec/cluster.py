@@ -32,6 +32,9 @@ class PoolSpec(Strict):
     spot: bool = Field(default=False, description="Nodes are Spot VMs")
     flex_start: bool = Field(default=False, description="Nodes are queued for by flex-start; they live for 7 days")
     reservation: str | None = Field(default=None, description="Nodes come from this reservation")
+    zone: str | None = Field(
+        default=None, description="Zone of the nodes; needed where the cluster's nodes have several"
+    )
     node_pools: str | None = Field(
         default=None,
         pattern=r"^[a-z]([-a-z0-9]{0,34}[a-z0-9])?$",
@@ -127,7 +130,7 @@ class ClusterSpec(Strict):
     name: str = Field(
         pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", description="Name of the file, and of the cluster in GKE"
     )
-    project: str = Field(min_length=1, description="Google Cloud project id")
+    project: str = Field(min_length=1, description="Google Cloud project id (not its number)")
     location: str = Field(min_length=1, description="Zone or region of the cluster")
     kubernetes_connection: str = Field(
         description="Airflow connection to the cluster: `kubernetes` (a kubeconfig) or `google_cloud_platform` (GKE)"
@@ -174,6 +177,26 @@ class ClusterSpec(Strict):
     def region(self) -> str:
         """Return the region of the cluster's location."""
         return self.location.rsplit("-", 1)[0] if re.fullmatch(r".+-.+\d-[a-z]", self.location) else self.location
+
+    @property
+    def node_zones(self) -> tuple[str, ...]:
+        """Return the zones of the nodes as far as the file says; none for a region whose zones GKE chooses."""
+        return self.gke.node_locations or ((self.location,) if self.location != self.region else ())
+
+    def node_pool_names(self, pool: str) -> tuple[str, ...]:
+        """Return the names of a pool's node pools in GKE, one for each slice."""
+        kind = self.pools[pool]
+        return tuple(f"{kind.node_pools or pool}-{index}" for index in range(kind.slices))
+
+    @field_validator("project")
+    @classmethod
+    def _project_is_an_id(cls, value: str) -> str:
+        if value.isdigit():
+            raise ValueError(
+                "the project's id, not its number: access would be granted to somebody else "
+                "(gcloud projects describe NUMBER --format='value(projectId)')"
+            )
+        return value
 
     @field_validator("priorities")
     @classmethod

@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from everstep.spec.gke_versions import LEAST_FOR_NEW, GkeVersion
 from everstep.spec.parsing import Strict
-
-GKE_VERSION = r"^\d+\.\d+\.\d+-gke\.\d+$"
 
 
 class TolerationSpec(Strict):
@@ -32,7 +31,6 @@ class GkeSpec(Strict):
 
     version: str | None = Field(
         default=None,
-        pattern=GKE_VERSION,
         description="Of a new cluster, e.g. 1.34.1-gke.1829001; GKE's default if absent",
     )
     release_channel: Literal["rapid", "regular", "stable", "extended", "none"] = "regular"
@@ -40,6 +38,13 @@ class GkeSpec(Strict):
     system_nodes: SystemNodesSpec = Field(default_factory=SystemNodesSpec)
     network: str | None = None
     subnetwork: str | None = None
+
+    @field_validator("version")
+    @classmethod
+    def _version_has_checkpointing(cls, value: str | None) -> str | None:
+        if value is not None and GkeVersion.of(value) < LEAST_FOR_NEW:
+            raise ValueError(f"at least {LEAST_FOR_NEW}, the first one with multi-tier checkpointing")
+        return value
 
 
 class BucketSpec(Strict):
