@@ -13,6 +13,7 @@ from everstep.clients.retrying import Backoff, Refresh, Tries
 
 Object = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 USER_AGENT = "everstep"
 REQUEST_SECONDS = 30.0
 PAGE = 500
@@ -70,9 +71,15 @@ class KubernetesClient:
         query = [("dryRun", "All")] if dry_run else []
         return self._request("POST", resource.path(namespace), query=query, body=body)
 
-    def patch(self, resource: Resource, name: str, body: Object, namespace: str | None = None) -> Object:
-        """Merge `body` into an object."""
-        return self._request("PATCH", resource.path(namespace, name), body=body, content_type=MERGE_PATCH)
+    def patch(
+        self, resource: Resource, name: str, body: Object, namespace: str | None = None, *, strategic: bool = False
+    ) -> Object:
+        """Merge `body` into an object. Raises Conflict when `body` names another uid or resourceVersion than it has.
+
+        :param strategic: items of lists such as containers are merged by their names; not for custom objects
+        """
+        content_type = STRATEGIC_PATCH if strategic else MERGE_PATCH
+        return self._request("PATCH", resource.path(namespace, name), body=body, content_type=content_type)
 
     def delete(self, resource: Resource, name: str, namespace: str | None = None, *, uid: str | None = None) -> bool:
         """Delete an object and, before it, all that it owns. Return False when there was none.
@@ -94,6 +101,15 @@ class KubernetesClient:
         return self._send("GET", PODS.path(namespace, pod, "log"), query, None, "application/json").decode(
             errors="replace"
         )
+
+    def resource_of(self, api_version: str, kind: str) -> Resource:
+        """Return how the server serves a kind of object. Raises NotFound when it does not."""
+        group, _, version = api_version.rpartition("/")
+        path = f"/apis/{api_version}" if group else f"/api/{version}"
+        for served in self._request("GET", path).get("resources") or []:
+            if served["kind"] == kind and "/" not in served["name"]:
+                return Resource(group, version, served["name"], bool(served["namespaced"]))
+        raise errors.NotFound(f"GET {path}: no kind {kind}", status=404)
 
     def version(self) -> str:
         """Return the server's version, such as `v1.34.1-gke.200`."""

@@ -39,6 +39,13 @@ PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namesp
 CHECKPOINT_CONFIGURATIONS = Resource("checkpointing.gke.io", "v1", "checkpointconfigurations", namespaced=False)
 CUSTOM_RESOURCE_DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
+SECRETS = Resource("", "v1", "secrets")
 LOCAL_QUEUES = Resource("kueue.x-k8s.io", "v1beta1", "localqueues")
+CLUSTER_QUEUES = Resource("kueue.x-k8s.io", "v1beta1", "clusterqueues", namespaced=False)
+WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads")
 
 CHECKPOINTING_NAMESPACE = "gke-managed-checkpointing"
+JOBSET_NAMESPACE = "jobset-system"
+JOBSET_DEFINITION = "jobsets.jobset.x-k8s.io"
+CHECKPOINT_DEFINITION = "checkpointconfigurations.checkpointing.gke.io"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from everstep.spec.machine_types import spelt_right
 from everstep.spec.parsing import Strict, parse, read_yaml
 from everstep.spec.provisioning import BucketSpec, GkeSpec, JobSetSpec, ProvisioningSpec, TolerationSpec
 from everstep.spec.quantities import Size, parse_bytes
@@ -19,13 +20,15 @@ GPU_RESOURCE = "nvidia.com/gpu"
 TPU_RAM_FACTOR = 2.2
 GPU_RAM_FACTOR = 6.6
 
+MachineType = Annotated[str, AfterValidator(spelt_right)]
+
 
 class PoolSpec(Strict):
     """Node pools of one kind: each holds one TPU slice, or one group of GPU nodes."""
 
     accelerator: str = Field(description="Value of the node label that names the accelerator, e.g. tpu-v6e-slice")
     topology: str | None = Field(default=None, description="TPU topology of one slice, e.g. 2x4; none for GPUs")
-    machine_type: str = Field(description="Machine type of the nodes, e.g. ct6e-standard-4t")
+    machine_type: MachineType = Field(description="Machine type of the nodes, e.g. ct6e-standard-4t")
     chips_per_node: int = Field(ge=1, description="TPU chips or GPUs that one node offers")
     nodes_per_slice: int = Field(ge=1, description="Nodes of one slice")
     slices: int = Field(ge=1, description="Slices (node pools) of this kind that the cluster has")
@@ -98,7 +101,7 @@ class CheckpointConfigurationSpec(Strict):
     """One CheckpointConfiguration: the nodes of a machine type get a RAM disk and a bucket for backups."""
 
     bucket: str = Field(description="Bucket of the backups, without gs://; hierarchical namespace")
-    machine_type: str = Field(description="Nodes that it covers")
+    machine_type: MachineType = Field(description="Nodes that it covers")
     in_memory_volume_size: Size = Field(description="RAM disk of each node, e.g. 200Gi")
     checkpoint_size: Size | None = Field(
         default=None, description="Largest checkpoint of one node, e.g. 96GiB; the RAM disk is checked against it"
@@ -115,6 +118,13 @@ class CheckpointConfigurationSpec(Strict):
     def ram_bytes(self) -> int:
         """Return the size of each node's RAM disk in bytes."""
         return parse_bytes(self.in_memory_volume_size)
+
+    @field_validator("in_memory_volume_size", "csi_ephemeral_limit")
+    @classmethod
+    def _size_has_a_unit(cls, value: str | None) -> str | None:
+        if value is not None and not value.rstrip("B")[-1:].isalpha():
+            raise ValueError(f"a number and a unit, such as 200Gi: the driver takes {value!r} for bytes")
+        return value
 
     @field_validator("bucket")
     @classmethod
