@@ -51,7 +51,14 @@ def listen(directory: Path, port: int) -> socket.socket:
 
 
 async def serve(
-    directory: Path, *, port: int, speed: float, require_token: bool, with_controllers: bool, port_file: Path | None
+    directory: Path,
+    *,
+    port: int,
+    speed: float,
+    require_token: bool,
+    with_controllers: bool,
+    furnished: bool,
+    port_file: Path | None,
 ) -> None:
     """Serves until SIGTERM or SIGINT. Raises whatever ends a controller or the garbage collector."""
     stopped = asyncio.Event()
@@ -59,7 +66,7 @@ async def serve(
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     store = Store(directory)
     register(store)
-    create_initial_objects(store)
+    create_initial_objects(store, furnished=furnished)
     token = load_token(directory)
     api = ApiServer(store, directory, required_token=token if require_token else None)
     runner = web.AppRunner(api.application(), access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
@@ -101,6 +108,9 @@ def main() -> None:
     parser.add_argument("--speed", type=float, default=10.0, help="divides the real system's long timers")
     parser.add_argument("--require-token", action="store_true", help="answer 401 without the kubeconfig's token")
     parser.add_argument("--api-only", action="store_true", help="run no controllers and no scheduler")
+    parser.add_argument(
+        "--bare", action="store_true", help="neither JobSets nor checkpointing until they are installed"
+    )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     asyncio.run(
@@ -110,6 +120,7 @@ def main() -> None:
             speed=arguments.speed,
             require_token=arguments.require_token,
             with_controllers=not arguments.api_only,
+            furnished=not arguments.bare,
             port_file=arguments.port_file,
         )
     )

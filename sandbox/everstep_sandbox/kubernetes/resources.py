@@ -101,9 +101,25 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=_STATUS,
         custom=True,
     ),
+    Resource(
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+        "admissionregistration.k8s.io",
+        namespaced=_CLUSTER,
+    ),
+    Resource(
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+        "admissionregistration.k8s.io",
+        namespaced=_CLUSTER,
+    ),
     Resource("leases", "Lease", "coordination.k8s.io"),
     Resource("jobsets", "JobSet", "jobset.x-k8s.io", "v1alpha2", subresources=_STATUS, custom=True),
     Resource("poddisruptionbudgets", "PodDisruptionBudget", "policy", short_names=("pdb",), subresources=_STATUS),
+    Resource("clusterroles", "ClusterRole", "rbac.authorization.k8s.io", namespaced=_CLUSTER),
+    Resource("clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io", namespaced=_CLUSTER),
+    Resource("roles", "Role", "rbac.authorization.k8s.io"),
+    Resource("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
     Resource("priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=_CLUSTER, short_names=("pc",)),
     Resource("csidrivers", "CSIDriver", "storage.k8s.io", namespaced=_CLUSTER),
 )
@@ -113,9 +129,23 @@ _BY_PATH = {(resource.group, resource.version, resource.plural): resource for re
 _BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 
 
+_undefined: set[str] = set()
+"""Plurals of custom resources that have no definition now: they are not served. The process has one store."""
+
+
+def set_defined(plural: str, *, defined: bool) -> None:
+    """Serves a custom resource from now on, or no longer."""
+    (_undefined.discard if defined else _undefined.add)(plural)
+
+
+def all_served() -> list[Resource]:
+    """The resources that the API serves now."""
+    return [resource for resource in RESOURCES if resource.plural not in _undefined]
+
+
 def served(group: str, version: str, plural: str) -> Resource | None:
     """The resource at /apis/<group>/<version>/…/<plural> (group "" is /api/<version>)."""
-    return _BY_PATH.get((group, version, plural))
+    return None if plural in _undefined else _BY_PATH.get((group, version, plural))
 
 
 def of_kind(api_version: str, kind: str) -> Resource | None:
@@ -124,4 +154,4 @@ def of_kind(api_version: str, kind: str) -> Resource | None:
 
 def group_versions() -> list[tuple[str, str]]:
     """All served (group, version) pairs, core first, in a stable order."""
-    return sorted({(resource.group, resource.version) for resource in RESOURCES})
+    return sorted({(resource.group, resource.version) for resource in all_served()})

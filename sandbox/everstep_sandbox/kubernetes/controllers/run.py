@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from everstep_sandbox.kubernetes.controllers.daemonset import DaemonSetController
+from everstep_sandbox.kubernetes.controllers.installed import DefinitionController, JobSetDeploymentController
 from everstep_sandbox.kubernetes.controllers.job.controller import JobController
 from everstep_sandbox.kubernetes.controllers.jobset import placement
 from everstep_sandbox.kubernetes.controllers.jobset.controller import JobSetController
@@ -33,5 +34,7 @@ async def run_all(store: Store, *, speed: float, directory: Path) -> None:
             PodGarbageController(store, speed=speed),
             ServiceAccountController(store),
             QuotaController(store),
+            DefinitionController(store),
+            JobSetDeploymentController(store),
         ],
     ).run()

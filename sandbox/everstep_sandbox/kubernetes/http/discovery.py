@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everstep_sandbox.kubernetes.resources import RESOURCES, Resource, group_versions
+from everstep_sandbox.kubernetes.resources import Resource, all_served, group_versions
 
 VERSION = {
     "major": "1",
@@ -55,7 +55,7 @@ def resource_list(name: str, version: str) -> dict[str, Any] | None:
     if (name, version) not in group_versions():
         return None
     entries: list[dict[str, Any]] = []
-    for resource in RESOURCES:
+    for resource in all_served():
         if (resource.group, resource.version) == (name, version):
             entries.append(_entry(resource))
             entries.extend(_subresource_entry(resource, sub) for sub in resource.subresources)

@@ -1,4 +1,7 @@
-"""OpenAPI v2 and v3 documents: enough for kubectl to validate, apply and explain."""
+"""OpenAPI v2 and v3 documents: enough for kubectl to validate, apply and explain.
+
+They describe custom resources also while these have no definition: only discovery says what is served.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,9 @@ def v3_index() -> dict[str, Any]:
 @cache
 def v3_document(path: str) -> dict[str, Any] | None:
     """The document of `api/v1` or `apis/<group>/<version>`, or None."""
-    wanted = next((found for found in group_versions() if _path(*found) == path), None)
-    if wanted is None:
+    resources = [r for r in RESOURCES if _path(r.group, r.version) == path and not r.create_only]
+    if not any(_path(r.group, r.version) == path for r in RESOURCES):
         return None
-    resources = [r for r in RESOURCES if (r.group, r.version) == wanted and not r.create_only]
     paths: dict[str, Any] = {}
     for resource in resources:
         paths.update(_v3_paths(resource))

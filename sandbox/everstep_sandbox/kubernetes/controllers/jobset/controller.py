@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from everstep_sandbox.kubernetes.bootstrap import JOBSET_NAMESPACE
 from everstep_sandbox.kubernetes.controllers.events import EventRecorder
+from everstep_sandbox.kubernetes.controllers.installed import jobset_is_installed
 from everstep_sandbox.kubernetes.controllers.jobset import keys
 from everstep_sandbox.kubernetes.controllers.jobset.child_jobs import headless_service
 from everstep_sandbox.kubernetes.controllers.jobset.decision import Decision, decide, is_finished
@@ -21,7 +23,7 @@ _AGENT = "jobset-controller"
 class JobSetController(Controller):
     """Keys are (namespace, name) of JobSets."""
 
-    resources = frozenset({"jobsets", "jobs"})
+    resources = frozenset({"jobsets", "jobs", "deployments"})
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -29,7 +31,10 @@ class JobSetController(Controller):
 
     def keys(self, change: Change) -> Iterable[Hashable]:
         meta = change.object["metadata"]
-        if change.resource == "jobsets":
+        if change.resource == "deployments":
+            if meta["namespace"] == JOBSET_NAMESPACE:
+                yield from self.all_keys()
+        elif change.resource == "jobsets":
             yield meta["namespace"], meta["name"]
         elif (owner := controller_reference(change.object)) and owner["kind"] == "JobSet":
             yield meta["namespace"], owner["name"]
@@ -41,6 +46,8 @@ class JobSetController(Controller):
     def reconcile(self, key: Hashable) -> float | None:
         assert isinstance(key, tuple)
         jobset = self._store.peek("jobsets", *key)
+        if not jobset_is_installed(self._store):
+            return None
         if jobset is None or is_deleting(jobset) or jobset["spec"].get("managedBy") not in (None, _MANAGER):
             return None
         if is_finished(jobset) and (left := self._lifetime_left(jobset)) is not None:
