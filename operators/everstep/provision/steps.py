@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from everstep.clients.errors import RemoteError
 from everstep.provision.changes import Change, Look, Mode, Step, Waiting
 from everstep.spec.findings import Finding, FindingsError, Severity, error, errors_of, raise_on_errors
 
@@ -50,6 +51,9 @@ def survey(steps: Iterable[Step], mode: Mode) -> Report:
             look = step.look()
         except FindingsError as refusal:
             report.findings += refusal.findings
+            continue
+        except RemoteError as failure:
+            report.findings.append(error(step.title, failure.message, "an answer"))
             continue
         report.findings += look.findings
         report.left += look.changes

@@ -16,7 +16,10 @@ from everstep.clients.errors import RemoteError
 from everstep.provision.changes import Waiting
 from everstep.spec.findings import FindingsError
 
-KINDS: dict[str, str] = {}
+KINDS: dict[str, str] = {
+    "operation": "everstep.provision.cloud.waiting:Operation",
+    "cluster": "everstep.provision.cloud.waiting:SettledCluster",
+}
 """Kind -> `module:class`; imported when it is waited for."""
 
 
