@@ -6,13 +6,13 @@ running pods; so a class that differs is an error with both values, for a person
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from everstep.clients.errors import Conflict
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import PRIORITY_CLASSES
-from everstep.spec.findings import Finding, error, note, raise_on_errors
+from everstep.spec.findings import Finding, error, note, raise_on_errors, warning
 
 
 def desired(name: str, value: int) -> dict[str, Any]:
@@ -50,6 +50,21 @@ def compare(name: str, value: int, found: Mapping[str, Any] | None) -> Finding |
             "use another class, or delete and make this one anew while no pod uses it",
         )
     return None
+
+
+def default_findings(classes: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """Return a warning for a class that every pod without one gets: training would then not come before them."""
+    return [
+        warning(
+            f"PriorityClass {each['metadata']['name']}",
+            f"globalDefault, value {each.get('value', 0)}: every pod that names no class gets it",
+            "no class that is globalDefault",
+            "name classes on pods instead: "
+            f"kubectl patch priorityclass {each['metadata']['name']} -p '{{\"globalDefault\":false}}'",
+        )
+        for each in classes
+        if each.get("globalDefault")
+    ]
 
 
 def ensure(client: KubernetesClient, priorities: Mapping[str, int]) -> dict[str, str]:

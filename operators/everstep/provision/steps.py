@@ -55,7 +55,7 @@ def survey(steps: Iterable[Step], mode: Mode) -> Report:
         except RemoteError as failure:
             report.findings.append(error(step.title, failure.message, "an answer"))
             continue
-        report.findings += look.findings
+        _take_findings(report, look)
         report.left += look.changes
     return report
 

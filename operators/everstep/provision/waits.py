@@ -19,12 +19,16 @@ from everstep.spec.findings import FindingsError
 KINDS: dict[str, str] = {
     "operation": "everstep.provision.cloud.waiting:Operation",
     "cluster": "everstep.provision.cloud.waiting:SettledCluster",
+    "configuration_gone": "everstep.provision.in_cluster.waits:ConfigurationGone",
+    "deployment_available": "everstep.provision.in_cluster.waits:DeploymentAvailable",
+    "driver_ready": "everstep.provision.in_cluster.waits:DriverReady",
+    "kind_served": "everstep.provision.in_cluster.waits:KindServed",
 }
 """Kind -> `module:class`; imported when it is waited for."""
 
 
 class Wait(Protocol):
-    """Something that is waited for."""
+    """Something that is waited for. One that has an attribute `standing` tells in it how things stood last."""
 
     async def outcome(self) -> str:
         """Wait for the end, and say how it ended. Raises FindingsError when it has failed."""
@@ -44,7 +48,9 @@ async def wait_for(waiting: Waiting, access: Mapping[str, Any], deadline: float)
         async with asyncio.timeout(max(deadline - time.time(), 30.0)):
             return {"kind": "done", "message": await wait.outcome()}
     except TimeoutError:
-        return {"kind": "deadline", "message": f"{waiting.what} took more than {waiting.seconds:.0f} s"}
+        standing = getattr(wait, "standing", "")
+        text = f"{waiting.what} took more than {waiting.seconds:.0f} s"
+        return {"kind": "deadline", "message": f"{text}: {standing}" if standing else text}
     except FindingsError as failure:
         return {"kind": "failed", "message": str(failure)}
     except RemoteError as failure:

@@ -23,6 +23,11 @@ _FACTORS = {
 }
 _QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?B?")
 
+_KUBERNETES_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<unit>m|k|M|G|T|P|E|[KMGTPE]i)?"
+)
+_KUBERNETES_FACTORS: dict[str, Decimal | int] = {**_FACTORS, "m": Decimal("0.001"), "E": 10**18, "Ei": 2**60}
+
 
 def parse_bytes(text: str | int) -> int:
     """Return bytes from `96GiB`, `96Gi`, `100G` or a plain number. Raises ValueError on anything else."""
@@ -30,6 +35,20 @@ def parse_bytes(text: str | int) -> int:
     if match is None:
         raise ValueError(f"{text!r} is no size: write for example 96GiB, 200Gi or 500M")
     return int(Decimal(match["number"]) * _FACTORS[match["unit"] or ""])
+
+
+def as_quantity(text: str | int) -> str:
+    """Return a size as Kubernetes writes it: `96GiB` as `96Gi`. Raises ValueError on what is no size."""
+    parse_bytes(text)
+    return str(text).replace(" ", "").rstrip("B")
+
+
+def quantity_value(text: object) -> Decimal | None:
+    """Return the value of a Kubernetes quantity such as `200Gi`, `500m`, `2e11` or a number; None for anything else."""
+    match = _KUBERNETES_QUANTITY.fullmatch(str(text).strip())
+    if match is None:
+        return None
+    return Decimal(match["number"]) * Decimal(_KUBERNETES_FACTORS[match["unit"] or ""])
 
 
 def format_bytes(count: float) -> str:

@@ -1,0 +1,82 @@
+"""Operators for what a cluster itself holds: JobSet controller, priority classes, checkpoint configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from everstep.cluster_operator import ClusterOperator
+
+if TYPE_CHECKING:
+    from everstep.provision.changes import Step
+    from everstep.provision.site import Site
+
+
+class EnsureJobSetOperator(ClusterOperator):
+    """Have the JobSet controller there, new enough, and with the resources that large sets need.
+
+    It is installed only from a manifest that the cluster file names.
+    """
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps."""
+        from everstep.provision.in_cluster.steps import jobset_steps
+
+        return jobset_steps(site)
+
+
+class EnsurePriorityClassesOperator(ClusterOperator):
+    """Make the priority classes of the cluster file where they lack; an existing one is never changed."""
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps."""
+        from everstep.provision.in_cluster.steps import priority_class_steps
+
+        return priority_class_steps(site)
+
+
+class EnsureCheckpointingOperator(ClusterOperator):
+    """Have the cluster file's CheckpointConfigurations, with the driver ready on every node that they select.
+
+    :param recreate: delete and make anew one that differs, which wipes the RAM disks of its nodes (templated)
+    :param force: also while a JobSet uses its driver (templated)
+    """
+
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "recreate", "force")
+
+    def __init__(self, *, recreate: bool | str = False, force: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.recreate = recreate
+        self.force = force
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps."""
+        from everstep.provision.in_cluster.steps import checkpointing_steps
+
+        return checkpointing_steps(site, recreate=as_flag(self.recreate), force=as_flag(self.force))
+
+
+class RemoveCheckpointingOperator(ClusterOperator):
+    """Delete the cluster file's CheckpointConfigurations and wait until drivers and RAM disks are gone.
+
+    Buckets are left as they are. Refused while a JobSet uses a driver.
+
+    :param force: also then: its pods lose their volume, and what has no backup or durable save is lost (templated)
+    """
+
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "force")
+
+    def __init__(self, *, force: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.force = force
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps."""
+        from everstep.provision.removal import removal_steps
+
+        return removal_steps(site, force=as_flag(self.force))
+
+
+def as_flag(value: bool | str) -> bool:
+    """Return a flag as it was given or as a template rendered it."""
+    return value if isinstance(value, bool) else value.strip().lower() in ("true", "yes", "1")
