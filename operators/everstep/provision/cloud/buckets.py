@@ -1,0 +1,201 @@
+"""Buckets: made as backups need them; an existing one is changed only where the cluster file says something of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from everstep.clients.errors import Conflict, Forbidden
+from everstep.clients.google_requests import SERVICE_DISABLED
+from everstep.provision.changes import Change, Look
+from everstep.provision.cloud import bodies, checks, gcloud, terraform
+from everstep.spec.findings import Finding, error, note, warning
+
+if TYPE_CHECKING:
+    from everstep.provision.site import Site
+
+Object = dict[str, Any]
+
+_DAY = 24 * 60 * 60
+RENAMES = (
+    "a hierarchical namespace, which the replicator's atomic renames need and which can't be turned on later: "
+    "name another bucket"
+)
+
+
+@dataclass(frozen=True)
+class BucketsStep:
+    """The buckets of the checkpoint configurations, and the one for scratch files."""
+
+    site: Site
+    title: str = "buckets"
+
+    def look(self) -> Look:
+        """Return which are missing and what differs."""
+        findings: list[Finding] = []
+        changes: list[Change] = []
+        for name in checks.bucket_names(self.site.spec):
+            try:
+                found = self.site.google().bucket(name)
+            except Forbidden as refusal:
+                if refusal.reason != SERVICE_DISABLED:
+                    findings.append(_taken(name, refusal))
+                    continue
+                found = None
+            if found is None:
+                findings += self._findings_of_new(name)
+                changes.append(self._create(name))
+            else:
+                findings += self._findings(name, found)
+                changes += self._changes(name, found)
+        return Look(tuple(findings), tuple(changes))
+
+    def _create(self, name: str) -> Change:
+        google, spec = self.site.google(), self.site.spec
+        project, location = checks.bucket_project(spec, name), checks.bucket_location(spec, name)
+        hierarchical, bucket = checks.is_for_backups(spec, name), spec.bucket(name)
+
+        def act() -> None:
+            try:
+                google.create_bucket(project, bodies.bucket(name, bucket, location, hierarchical=hierarchical))
+            except Conflict:
+                # Made by a try whose answer was lost, or somebody else's: the next look tells.
+                return
+
+        kind = "hierarchical namespace" if hierarchical else "flat: scratch files of Pathways are never renamed"
+        return Change(
+            object=f"bucket {name}",
+            action="create",
+            found="none",
+            wanted=f"in {location}, {kind}, uniform access, not public",
+            act=act,
+            commands=(gcloud.create_bucket(name, project, location, bucket, hierarchical=hierarchical),),
+            terraform=terraform.bucket(name, project, location, bucket, hierarchical=hierarchical),
+            note=_cost_of_soft_delete(bucket.soft_delete_days),
+        )
+
+    def _findings_of_new(self, name: str) -> Iterator[Finding]:
+        location, region = checks.bucket_location(self.site.spec, name), self.site.spec.region
+        if not checks.is_near(location, region):
+            yield error(f"bucket {name}", f"location {location} for a cluster in {region}", checks.EGRESS)
+
+    def _findings(self, name: str, found: Object) -> Iterator[Finding]:
+        spec, where = self.site.spec, f"bucket {name}"
+        owner = int(found.get("projectNumber") or 0)
+        project = checks.bucket_project(spec, name)
+        if owner and owner != self.site.google().project_number(project):
+            yield error(
+                where,
+                f"it belongs to project number {owner}",
+                f"one of project {project}",
+                f"if that is meant: buckets.{name}.project in the cluster file",
+            )
+        if checks.is_for_backups(spec, name) and not (found.get("hierarchicalNamespace") or {}).get("enabled"):
+            yield error(where, "it has no hierarchical namespace", RENAMES)
+        location, data_locations = checks.location_of(found)
+        wanted = spec.bucket(name).location
+        if wanted and wanted.lower() != location:
+            yield error(where, f"location {location}", f"{wanted.lower()}; a bucket can't be moved")
+        elif not checks.is_near(location, spec.region, data_locations):
+            yield warning(where, f"location {location} for a cluster in {spec.region}", checks.EGRESS)
+        access = found.get("iamConfiguration") or {}
+        if not (access.get("uniformBucketLevelAccess") or {}).get("enabled"):
+            yield warning(
+                where,
+                "access by lists on single objects",
+                "uniform access: otherwise grants with conditions are refused",
+                gcloud.command("storage", "buckets", "update", f"gs://{name}", uniform_bucket_level_access=True),
+            )
+        if access.get("publicAccessPrevention") != "enforced":
+            yield note(
+                where,
+                "nothing prevents that its objects are made public",
+                "public access prevention",
+                gcloud.command("storage", "buckets", "update", f"gs://{name}", public_access_prevention=True),
+            )
+        if not self._is_said(name, "soft_delete_days") and (days := _soft_delete_days(found)):
+            yield note(
+                where,
+                _cost_of_soft_delete(days),
+                "off, where retention keeps its own trash",
+                f"buckets.{name}.soft_delete_days in the cluster file, which then decides",
+            )
+
+    def _changes(self, name: str, found: Object) -> Iterator[Change]:
+        bucket = self.site.spec.bucket(name)
+        days = _soft_delete_days(found)
+        if self._is_said(name, "soft_delete_days") and days != bucket.soft_delete_days:
+            yield self._patch(
+                name,
+                found,
+                {"softDeletePolicy": bodies.soft_delete(bucket.soft_delete_days)},
+                (f"soft delete {days} days", f"{bucket.soft_delete_days} days"),
+                gcloud.soft_delete(name, bucket.soft_delete_days),
+                _cost_of_soft_delete(bucket.soft_delete_days),
+            )
+        key = (found.get("encryption") or {}).get("defaultKmsKeyName")
+        if bucket.kms_key and key != bucket.kms_key:
+            yield self._patch(
+                name,
+                found,
+                {"encryption": {"defaultKmsKeyName": bucket.kms_key}},
+                (f"default key {key or 'of Google'}", bucket.kms_key),
+                gcloud.default_key(name, bucket.kms_key),
+                "objects that exist keep the key that they were written with",
+            )
+
+    def _patch(
+        self, name: str, found: Object, patch: Object, values: tuple[str, str], command: str, note: str
+    ) -> Change:
+        google, spec = self.site.google(), self.site.spec
+
+        def act() -> None:
+            try:
+                google.patch_bucket(name, patch, metageneration=int(found["metageneration"]))
+            except Conflict:
+                # Somebody else changed the bucket, or the answer was lost: look again.
+                return
+
+        return Change(
+            object=f"bucket {name}",
+            action="update",
+            found=values[0],
+            wanted=values[1],
+            act=act,
+            commands=(command,),
+            terraform=terraform.bucket(
+                name,
+                checks.bucket_project(spec, name),
+                checks.location_of(found)[0],
+                spec.bucket(name),
+                hierarchical=checks.is_for_backups(spec, name),
+                exists=True,
+            ),
+            note=note,
+        )
+
+    def _is_said(self, name: str, field: str) -> bool:
+        """Say whether the cluster file itself has a word on a field of a bucket; a default changes no old bucket."""
+        bucket = self.site.spec.buckets.get(name)
+        return bucket is not None and field in bucket.model_fields_set
+
+
+def _soft_delete_days(bucket: Object) -> int:
+    seconds = int((bucket.get("softDeletePolicy") or {}).get("retentionDurationSeconds") or 0)
+    return -(-seconds // _DAY)
+
+
+def _cost_of_soft_delete(days: int) -> str:
+    if not days:
+        return "soft delete is off: what a sweep empties from its trash is gone, and no longer billed"
+    return f"soft delete for {days} days: every deleted backup is billed in full for {days} days more"
+
+
+def _taken(name: str, refusal: Forbidden) -> Finding:
+    return error(
+        f"bucket {name}",
+        f"it exists and may not be seen: {refusal.message}",
+        "a bucket of your own: names are taken in the whole world",
+        "name another bucket, or have its owner grant storage.buckets.get on it",
+    )
