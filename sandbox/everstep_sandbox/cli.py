@@ -41,6 +41,11 @@ def _add_up(verbs: SubParsers) -> None:
         default="sandbox",
         help="the sandbox's own Kubernetes, or the real one that `make controlplane` builds (default: sandbox)",
     )
+    up.add_argument(
+        "--empty",
+        action="store_true",
+        help="an empty project instead: Google's APIs and Cloud Storage, no bucket, no cluster until one is created",
+    )
     up.add_argument("--foreground", action="store_true", help="stay, and take the sandbox down on Ctrl-C")
 
 
@@ -120,12 +125,13 @@ def _up(arguments: argparse.Namespace) -> int:
 
     settings = Settings(
         _directory(arguments),
-        arguments.slices,
-        arguments.hosts,
+        0 if arguments.empty else arguments.slices,
+        0 if arguments.empty else arguments.hosts,
         arguments.speed,
-        arguments.bucket,
+        "" if arguments.empty else arguments.bucket,
         arguments.storage_port,
         arguments.controlplane,
+        arguments.empty,
     )
     commands.up(settings, _print, foreground=arguments.foreground)
     return 0
@@ -145,7 +151,7 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print(json.dumps(found, indent=1))
         return 0
-    for key in ("kubernetes", "storage", "kubeconfig", "bucket", "controlplane"):
+    for key in ("kubernetes", "storage", "google", "kubeconfig", "bucket", "controlplane"):
         _print(f"{key:<14}{found[key]}")
     _print(f"{'speed':<14}long timers are {found['speed']:g} times as fast as real")
     for name, state in found["parts"].items():

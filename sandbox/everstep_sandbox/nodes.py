@@ -12,12 +12,35 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from everstep_sandbox.machine_kinds import METADATA_SERVER_LABEL
+
 Object = dict[str, Any]
 
 ACCELERATOR = "tpu-v6e-slice"
 INSTANCE_TYPE = "ct6e-standard-4t"
 POOL_LABEL = "cloud.google.com/gke-nodepool"
 TERMINATION_TAINT = "cloud.google.com/impending-node-termination"
+
+_FURNISHED: Object = {
+    "labels": {
+        "cloud.google.com/gke-tpu-accelerator": ACCELERATOR,
+        "cloud.google.com/gke-tpu-topology": "2x4",
+        "cloud.google.com/machine-family": "ct6e",
+        "node.kubernetes.io/instance-type": INSTANCE_TYPE,
+        METADATA_SERVER_LABEL: "true",
+        "topology.kubernetes.io/region": "local",
+        "topology.kubernetes.io/zone": "local-a",
+    },
+    "resources": {
+        "google.com/tpu": "4",
+        "cpu": "180",
+        "memory": "720Gi",
+        "ephemeral-storage": "100Gi",
+        "pods": "110",
+    },
+    "taints": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}],
+    "zone": "local-a",
+}
 
 MachineState = Literal["running", "gone", "silent"]
 
@@ -34,6 +57,8 @@ class Machine:
     """Unix time at which the cloud takes it down, because another host of its slice is lost."""
     repair_at: float | None = None
     """Unix time at which the cloud gives it back, empty."""
+    kind: Object | None = None
+    """Labels, resources, taints and zone (see machine_kinds); None for a host of the furnished sandbox's v6e slices."""
 
     def directory(self, sandbox: Path) -> Path:
         return sandbox / "nodes" / self.name
@@ -68,7 +93,8 @@ def load(path: Path) -> list[Machine]:
 
 def node_object(machine: Machine) -> Object:
     """The Node as its kubelet registers it, without conditions."""
-    resources = {"google.com/tpu": "4", "cpu": "180", "memory": "720Gi", "ephemeral-storage": "100Gi", "pods": "110"}
+    kind = machine.kind or _FURNISHED
+    resources = kind["resources"]
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -76,20 +102,15 @@ def node_object(machine: Machine) -> Object:
             "name": machine.name,
             "labels": {
                 POOL_LABEL: machine.pool,
-                "cloud.google.com/gke-tpu-accelerator": ACCELERATOR,
-                "cloud.google.com/gke-tpu-topology": "2x4",
-                "cloud.google.com/machine-family": "ct6e",
-                "node.kubernetes.io/instance-type": INSTANCE_TYPE,
+                **kind["labels"],
                 "kubernetes.io/hostname": machine.name,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
-                "topology.kubernetes.io/region": "local",
-                "topology.kubernetes.io/zone": "local-a",
             },
         },
         "spec": {
-            "providerID": f"gce://everstep-sandbox/local-a/{machine.name}",
-            "taints": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}],
+            "providerID": f"gce://everstep-sandbox/{kind['zone']}/{machine.name}",
+            "taints": kind["taints"],
         },
         "status": {
             "capacity": resources,

@@ -41,13 +41,21 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes the last run's port, or a free one")
     parser.add_argument("--port-file", type=Path, help="where to write the port once it is open")
     parser.add_argument("--speed", type=float, default=10.0, help="divides the time that operations take")
+    parser.add_argument("--sandbox", action="store_true", help="the rest of the sandbox stands behind the cluster")
+    parser.add_argument("--furnished", action="store_true", help="a cluster is there from the beginning")
     parser.add_argument("--parent", type=int, help="process id of the parent, when the server shall not outlive it")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if arguments.parent is not None:
         die_with_parent(arguments.parent)
-    server = Server(arguments.directory.resolve(), speed=arguments.speed)
-    asyncio.run(serve(server, arguments.directory.resolve(), arguments.port, arguments.port_file))
+    directory = arguments.directory.resolve()
+    server = Server(
+        directory,
+        speed=arguments.speed,
+        is_part=arguments.sandbox or arguments.furnished,
+        furnished=arguments.furnished,
+    )
+    asyncio.run(serve(server, directory, arguments.port, arguments.port_file))
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ from aiohttp import web
 
 from everstep_sandbox.google import errors
 from everstep_sandbox.google.exchange import Request
+from everstep_sandbox.google.furnished import furnish
 from everstep_sandbox.google.gke import Gke
 from everstep_sandbox.google.identities import Identities
 from everstep_sandbox.google.operations import FailureRule
 from everstep_sandbox.google.router import Router
+from everstep_sandbox.google.sandbox_world import SandboxWorld
 from everstep_sandbox.google.state import NUMBER, PROJECT, State
 from everstep_sandbox.google.world import NoWorld, World
 from everstep_sandbox.storage.errors import StorageError
@@ -38,17 +40,22 @@ class Server:
         sandbox: Path,
         *,
         speed: float,
-        world: World | None = None,
+        is_part: bool = False,
+        furnished: bool = False,
         project: str = PROJECT,
         number: str = NUMBER,
     ) -> None:
+        """`is_part`: the rest of the sandbox stands behind the cluster; `furnished`: with one from the beginning."""
         self.address = ""
         directory = sandbox / "google"
         directory.mkdir(parents=True, exist_ok=True)
         self._calls = directory / CALLS
         self._state = State(directory, project=project, number=number)
+        if furnished:
+            furnish(sandbox, self._state)
         self._identities = Identities(sandbox, self._state.project)
-        self._gke = Gke(self._state, world or NoWorld(), speed=speed)
+        world: World = SandboxWorld(sandbox, self._state.number) if is_part else NoWorld()
+        self._gke = Gke(self._state, world, speed=speed)
         self._router = Router(self._state, self._gke)
         self._faults = Faults()
         application = web.Application(client_max_size=16 << 20)

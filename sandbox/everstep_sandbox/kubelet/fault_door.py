@@ -21,6 +21,7 @@ def fault_routes(fleet: Fleet) -> list[web.RouteDef]:
         "node-gone": lambda body: fleet.lose_node(body["node"], body.get("repair_after")),
         "node-silent": lambda body: fleet.silence_node(body["node"], body.get("repair_after")),
         "pool-gone": lambda body: fleet.lose_pool(body["pool"], body.get("repair_after")),
+        "resize": lambda body: fleet.resize(list(body["machines"])),
         "wipe-ram": lambda body: fleet.wipe_ram(list(body.get("nodes") or ())),
         "kill-pod": lambda body: fleet.kill_pod(
             body["namespace"], body["pod"], signal.Signals(int(body.get("signal", signal.SIGKILL)))

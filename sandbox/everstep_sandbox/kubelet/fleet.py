@@ -32,6 +32,7 @@ SLICE_DOWN_SECONDS = 30.0
 """From the loss of a host to the rest of its slice being taken down, before the sandbox's speed."""
 
 _DRIVER_NAMESPACE = "gke-managed-checkpointing"
+_MOST_MACHINES = 250
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _RETRY_SECONDS = 0.3
 
@@ -140,6 +141,34 @@ class Fleet:
                 return {"pod": f"{namespace}/{name}", "signal": number, "containers": signalled}
         raise FleetError(f"No machine runs a pod {namespace}/{name}; see kubectl get pods -A -o wide")
 
+    # Node pools
+
+    async def resize(self, wanted: list[Object]) -> Object:
+        """Makes the machines those that are named (name, pool, kind): others go, new ones come, changed ones anew."""
+        asked = {one["name"]: one for one in wanted}
+        for machine in list(self._machines.values()):
+            one = asked.get(machine.name)
+            if one is None or one["kind"] != machine.kind:
+                if machine.state != "gone":
+                    await self._take_down(machine)
+                del self._machines[machine.name]
+        numbers = set(range(_MOST_MACHINES)) - {machine.number for machine in self._machines.values()}
+        new = [one for one in wanted if one["name"] not in self._machines]
+        if len(new) > len(numbers):
+            raise FleetError(f"{len(wanted)} machines are too many: the sandbox has addresses for {_MOST_MACHINES}")
+        made = [
+            Machine(one["name"], one["pool"], number, kind=one["kind"])
+            for one, number in zip(new, sorted(numbers), strict=False)
+        ]
+        for machine in made:
+            self._machines[machine.name] = machine
+            self._kubelet.add(machine)
+        self._save()
+        async with asyncio.TaskGroup() as group:
+            for machine in made:
+                group.create_task(self._register(machine))
+        return {"machines": sorted(self._machines), "made": [machine.name for machine in made]}
+
     # The cloud's side
 
     async def _take_down(self, machine: Machine) -> None:
@@ -162,7 +191,7 @@ class Fleet:
     async def _do_what_is_due(self) -> None:
         while True:
             now = time.time()
-            for machine in self._machines.values():
+            for machine in list(self._machines.values()):
                 if machine.down_at is not None and machine.down_at <= now:
                     await self._take_down(machine)
                 if machine.state != "running" and machine.repair_at is not None and machine.repair_at <= now:
@@ -224,7 +253,8 @@ class Fleet:
             present = [machine for machine in self._machines.values() if machine.state == "running"]
             with contextlib.suppress(ApiFailure, aiohttp.ClientError, OSError, TimeoutError):
                 for machine in present:
-                    await self._renew(machine)
+                    if machine.name in self._machines:
+                        await self._renew(machine)
                 await self._correct_conditions({machine.name for machine in present})
             await asyncio.sleep(max(0.0, HEARTBEAT_SECONDS / self._speed - (time.monotonic() - began)))
 

@@ -12,6 +12,7 @@ from everstep_sandbox.kubelet.addresses import Network, NodeAddresses
 from everstep_sandbox.kubelet.api import Api
 from everstep_sandbox.kubelet.pod_worker import NodeContext, PodWorker, Surroundings
 from everstep_sandbox.kubelet.process import OrphanReaper, kill_marked
+from everstep_sandbox.machine_kinds import METADATA_SERVER_LABEL
 from everstep_sandbox.nodes import Machine
 
 logger = logging.getLogger(__name__)
@@ -44,16 +45,26 @@ class Kubelet:
         self._workers: dict[str, PodWorker] = {}
         self._pods: dict[str, Object] = {}
         """All pods that are assigned to one of our machines, by uid, also to one that is not present."""
+        self._network = network
         for machine in machines:
-            addresses = network.node(machine.number)
-            may_start = asyncio.Event()
-            may_start.set()
-            self._addresses[machine.name] = addresses
-            self._contexts[machine.name] = NodeContext(
-                machine.name, addresses.node, machine.directory(directory), may_start
-            )
+            self.add(machine)
         # Containers of an earlier kubelet ended with it; what they started may not have.
         kill_marked(f"{directory}|")
+
+    def add(self, machine: Machine) -> None:
+        """Makes a machine known; `arrive` says that it is there."""
+        addresses = self._network.node(machine.number)
+        may_start = asyncio.Event()
+        may_start.set()
+        self._addresses[machine.name] = addresses
+        self._contexts[machine.name] = NodeContext(
+            machine.name,
+            addresses.node,
+            machine.directory(self._directory),
+            may_start,
+            has_metadata_server=METADATA_SERVER_LABEL
+            in ((machine.kind or {}).get("labels") or {METADATA_SERVER_LABEL}),
+        )
 
     async def run(self) -> None:
         """Follows the API for ever."""

@@ -41,6 +41,8 @@ class NodeContext:
     directory: Path
     may_start: asyncio.Event
     """Cleared while something is being done to the machine during which no container may start."""
+    has_metadata_server: bool = True
+    """Whether pods get tokens of their own ServiceAccounts (GKE_METADATA); otherwise those of the machine."""
 
 
 @dataclass(slots=True)

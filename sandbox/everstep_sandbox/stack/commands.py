@@ -17,6 +17,7 @@ from typing import Any
 
 from everstep_sandbox import nodes
 from everstep_sandbox.controlplane import programs
+from everstep_sandbox.google import cluster_file
 from everstep_sandbox.stack import furnish, record, supervisor, sweep
 from everstep_sandbox.stack.parts import PART_MARKER, log_end
 from everstep_sandbox.stack.record import Record
@@ -82,11 +83,12 @@ def down(directory: Path, print_line: Print, *, delete: bool = False) -> None:
 def status(directory: Path) -> Object:
     """What runs and what the machines' state is; raises SandboxError where there is no sandbox."""
     known = _running(directory)
-    machines = nodes.load(directory / "machines.json")
+    machines = nodes.load(directory / "machines.json") if (directory / "machines.json").exists() else []
     now = time.time()
     return {
         "kubernetes": known.kubernetes,
         "storage": known.storage,
+        "google": known.google,
         "kubeconfig": known.kubeconfig,
         "bucket": known.bucket,
         "speed": known.speed,
@@ -141,6 +143,7 @@ def _daemonise(settings: Settings, print_line: Print) -> None:
                 str(settings.storage_port),
                 "--controlplane",
                 settings.controlplane,
+                *(("--empty",) if settings.empty else ()),
                 "--report",
                 str(writing),
             ],
@@ -161,15 +164,18 @@ def _daemonise(settings: Settings, print_line: Print) -> None:
     if last != READY:
         process.wait()
         raise SandboxError(f"The sandbox did not start; {log} ends with:\n{log_end(log)}")
-    print_line(f"ready: export KUBECONFIG={settings.directory / 'kubeconfig'}")
+    if (settings.directory / "kubeconfig").exists():
+        print_line(f"ready: export KUBECONFIG={settings.directory / 'kubeconfig'}")
+    else:
+        print_line("ready: an empty project; a cluster that is created through the API starts here")
 
 
 def _start_missing(directory: Path, known: Record, print_line: Print) -> None:
     missing = known.missing()
     if not missing:
         print_line(
-            f"the sandbox in {directory} is up already: Kubernetes at {known.kubernetes}, "
-            f"Cloud Storage at {known.storage}"
+            f"the sandbox in {directory} is up already: Kubernetes at {known.kubernetes or '(no cluster yet)'}, "
+            f"Cloud Storage at {known.storage}, Google Cloud at {known.google}"
         )
         return
     print_line(f"starting what has ended: {', '.join(missing)}")
@@ -185,8 +191,8 @@ def _start_missing(directory: Path, known: Record, print_line: Print) -> None:
 
 
 def _check_same(settings: Settings, known: Record) -> None:
-    wanted = (settings.slices, settings.hosts, settings.speed, settings.bucket, settings.controlplane)
-    found = (known.slices, known.hosts, known.speed, known.bucket, known.controlplane)
+    wanted = (settings.slices, settings.hosts, settings.speed, settings.bucket, settings.controlplane, settings.empty)
+    found = (known.slices, known.hosts, known.speed, known.bucket, known.controlplane, known.empty)
     if wanted != found:
         raise SandboxError(
             f"The sandbox in {settings.directory} runs with {_described(*found)}; asked for were "
@@ -205,8 +211,22 @@ def _check_programs(settings: Settings) -> None:
 def _like_before(settings: Settings) -> Settings:
     """A sandbox that was down comes back with its machines; raises SandboxError when others are asked for."""
     machines = settings.directory / "machines.json"
+    cluster = cluster_file.read(settings.directory)
+    if settings.empty:
+        if (cluster is not None and cluster.furnished) or (cluster is None and machines.exists()):
+            raise SandboxError(
+                f"The sandbox in {settings.directory} is no empty project: it has a cluster of its own. Delete it "
+                "(everstep sandbox down --delete) or use another --directory"
+            )
+        return settings
+    if cluster is not None and not cluster.furnished:
+        raise SandboxError(
+            f"The sandbox in {settings.directory} began as an empty project: start it with --empty, delete it "
+            "(everstep sandbox down --delete) or use another --directory"
+        )
     if machines.exists():
-        known, wanted = nodes.load(machines), nodes.plan(settings.slices, settings.hosts)
+        known = [machine for machine in nodes.load(machines) if machine.kind is None]
+        wanted = nodes.plan(settings.slices, settings.hosts)
         if {machine.name for machine in known} != {machine.name for machine in wanted}:
             raise SandboxError(
                 f"The sandbox in {settings.directory} has {len(known)} machines; {settings.slices} slices of "
@@ -216,8 +236,9 @@ def _like_before(settings: Settings) -> Settings:
     return settings
 
 
-def _described(slices: int, hosts: int, speed: float, bucket: str, controlplane: str) -> str:
-    return f"{slices} slices of {hosts} hosts, speed {speed:g}, bucket {bucket}, control plane {controlplane}"
+def _described(slices: int, hosts: int, speed: float, bucket: str, controlplane: str, empty: bool) -> str:
+    what = "an empty project" if empty else f"{slices} slices of {hosts} hosts"
+    return f"{what}, speed {speed:g}, bucket {bucket}, control plane {controlplane}"
 
 
 def _running(directory: Path) -> Record:

@@ -23,6 +23,10 @@ class Record:
     slices: int
     hosts: int
     controlplane: str = "sandbox"
+    google: str = ""
+    """Address of Google's APIs but storage."""
+    empty: bool = False
+    """Started as an empty project; `kubernetes`, `kubelet` and `kubeconfig` are "" until it has a cluster."""
     pids: dict[str, int] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     """Start time of each of these processes: a pid alone may be another process by now."""

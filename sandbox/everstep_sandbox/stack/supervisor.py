@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_sandbox import nodes
+from everstep_sandbox.google import cluster_file
+from everstep_sandbox.google.cluster_file import ClusterFile
 from everstep_sandbox.kubelet.process import kill_marked
 from everstep_sandbox.kubernetes import kubeconfig as kubeconfig_file
 from everstep_sandbox.stack import furnish, parts, record, sweep
@@ -33,6 +36,7 @@ READY = "ready"
 CONTROL_PLANES = {"sandbox": "everstep_sandbox.kubernetes", "real": "everstep_sandbox.controlplane"}
 """The modules that serve the Kubernetes API under the sandbox's nodes."""
 
+_CLUSTER_PARTS = ("checkpointing", "kubelet", "control-plane")
 _CONTROL_PLANE_SECONDS = 180.0
 _GRACE_SECONDS = 5.0
 _SIGNALS = {signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
@@ -51,6 +55,8 @@ class Settings:
     """0 takes the port that the storage had last, or any."""
     controlplane: str = "sandbox"
     """`sandbox`, or `real` for the programs that `make controlplane` builds."""
+    empty: bool = False
+    """An empty project instead of a furnished cluster; `slices` and `hosts` are 0 then."""
 
 
 class Supervisor:
@@ -64,11 +70,11 @@ class Supervisor:
 
     def start_missing(self, report: Report) -> None:
         """Starts every part that does not run and waits until the whole sandbox is ready; raises PartError."""
-        directory, speed = self._directory, f"{self._settings.speed:g}"
+        directory, settings = self._directory, self._settings
         machines = directory / "machines.json"
-        if not machines.exists():
-            nodes.save(machines, nodes.plan(self._settings.slices, self._settings.hosts))
-        storage_port, api_port = directory / "storage.port", directory / "kubernetes.port"
+        if not settings.empty and not machines.exists():
+            nodes.save(machines, nodes.plan(settings.slices, settings.hosts))
+        storage_port, google_port = directory / "storage.port", directory / "google.port"
         storage = self._ensure(
             "storage",
             "everstep_sandbox.storage",
@@ -76,24 +82,43 @@ class Supervisor:
             "--directory",
             str(directory / "storage"),
             "--port",
-            str(self._settings.storage_port),
+            str(settings.storage_port),
             "--port-file",
             str(storage_port),
+            "--sandbox",
+            str(directory),
         )
-        api = self._ensure(
-            "control-plane",
-            CONTROL_PLANES[self._settings.controlplane],
-            api_port,
+        furnishes = not settings.empty and not (directory / "google").exists()
+        google = self._ensure(
+            "google",
+            "everstep_sandbox.google",
+            google_port,
             "--directory",
             str(directory),
             "--port-file",
-            str(api_port),
+            str(google_port),
             "--speed",
-            speed,
+            f"{settings.speed:g}",
+            "--sandbox" if settings.empty else "--furnished",
         )
+        if furnishes or cluster_file.read(directory) is not None:
+            self._ensure_control_plane()
         self._addresses["storage"] = f"http://127.0.0.1:{storage.wait_for(storage_port)}"
         report(f"Cloud Storage at {self._addresses['storage']}")
-        api.wait_for(api_port, _CONTROL_PLANE_SECONDS)
+        self._addresses["google"] = f"http://127.0.0.1:{google.wait_for(google_port)}"
+        report(f"Google Cloud at {self._addresses['google']}")
+        cluster = cluster_file.read(directory)
+        if cluster is None:
+            self._clear_cluster()
+            report("a project without a cluster")
+        else:
+            self._start_cluster(cluster, report)
+        self._write_record()
+
+    def _start_cluster(self, cluster: ClusterFile, report: Report) -> None:
+        directory, settings = self._directory, self._settings
+        api = self._ensure_control_plane()
+        api.wait_for(directory / "kubernetes.port", _CONTROL_PLANE_SECONDS)
         server = kubeconfig_file.read(directory / "kubeconfig").server
         if self._addresses.get("kubernetes", server) != server:
             # Somebody has taken its port meanwhile: these would go on asking at the old one.
@@ -101,43 +126,62 @@ class Supervisor:
         self._addresses["kubernetes"] = server
         report(f"Kubernetes at {self._addresses['kubernetes']}")
         kubeconfig, door = str(directory / "kubeconfig"), directory / "kubelet.port"
+        common = ("--directory", str(directory), "--kubeconfig", kubeconfig, "--speed", f"{settings.speed:g}")
         kubelet = self._ensure(
             "kubelet",
             "everstep_sandbox.kubelet",
             door,
-            "--directory",
-            str(directory),
-            "--kubeconfig",
-            kubeconfig,
+            *common,
             "--storage",
             self._addresses["storage"],
             "--port-file",
             str(door),
-            "--speed",
-            speed,
             *self._log_serving(),
         )
-        self._ensure(
-            "checkpointing",
-            "everstep_sandbox.checkpointing.controller",
-            None,
-            "--directory",
-            str(directory),
-            "--kubeconfig",
-            kubeconfig,
-            "--speed",
-            speed,
-        )
-        furnish.ensure_bucket(self._addresses["storage"], self._settings.bucket)
-        cluster = furnish.Cluster(directory / "kubeconfig", self._check_alive)
-        cluster.ensure_checkpoint_configuration(self._settings.bucket)
+        if cluster.checkpointing:
+            self._ensure("checkpointing", "everstep_sandbox.checkpointing.controller", None, *common)
+        else:
+            self._end("checkpointing")
+            self._parts.pop("checkpointing", None)
+        waits = furnish.Cluster(directory / "kubeconfig", self._check_alive)
+        if cluster.furnished and cluster.checkpointing:
+            furnish.ensure_bucket(self._addresses["storage"], settings.bucket)
+            waits.ensure_checkpoint_configuration(settings.bucket)
         self._addresses["kubelet"] = f"http://127.0.0.1:{kubelet.wait_for(door)}"
-        present = [machine for machine in nodes.load(machines) if machine.state == "running"]
-        cluster.wait_for_nodes([machine.name for machine in present])
+        present = [machine for machine in nodes.load(directory / "machines.json") if machine.state == "running"]
+        waits.wait_for_nodes([machine.name for machine in present])
         report(f"{len(present)} nodes Ready: " + ", ".join(sorted({machine.pool for machine in present})))
-        cluster.wait_for_drivers([machine.directory(directory) for machine in present])
-        report("checkpoint drivers Ready")
-        self._write_record()
+        if cluster.furnished and cluster.checkpointing:
+            slices = [machine for machine in present if machine.kind is None]
+            waits.wait_for_drivers([machine.directory(directory) for machine in slices])
+            report("checkpoint drivers Ready")
+
+    def _ensure_control_plane(self) -> Part:
+        port_file = self._directory / "kubernetes.port"
+        return self._ensure(
+            "control-plane",
+            CONTROL_PLANES[self._settings.controlplane],
+            port_file,
+            "--directory",
+            str(self._directory),
+            "--port-file",
+            str(port_file),
+            "--speed",
+            f"{self._settings.speed:g}",
+            *(("--bare",) if self._settings.empty else ()),
+        )
+
+    def _clear_cluster(self) -> None:
+        """Ends what runs of a cluster that is no more, and forgets its objects and machines."""
+        self._end(*_CLUSTER_PARTS)
+        for name in _CLUSTER_PARTS:
+            self._parts.pop(name, None)
+        for name in ("kubernetes", "kubelet"):
+            self._addresses.pop(name, None)
+        for name in ("kubernetes", "nodes", "checkpointing"):
+            shutil.rmtree(self._directory / name, ignore_errors=True)
+        for name in ("kubeconfig", "machines.json", "kubernetes.port", "kubelet.port", "writes.jsonl"):
+            (self._directory / name).unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Ends all parts and whatever they have left."""
@@ -198,15 +242,17 @@ class Supervisor:
         record.write(
             self._directory,
             record.Record(
-                kubernetes=self._addresses["kubernetes"],
+                kubernetes=self._addresses.get("kubernetes", ""),
                 storage=self._addresses["storage"],
-                kubelet=self._addresses["kubelet"],
-                kubeconfig=str(self._directory / "kubeconfig"),
+                google=self._addresses["google"],
+                kubelet=self._addresses.get("kubelet", ""),
+                kubeconfig=str(self._directory / "kubeconfig") if "kubernetes" in self._addresses else "",
                 bucket=self._settings.bucket,
                 speed=self._settings.speed,
                 slices=self._settings.slices,
                 hosts=self._settings.hosts,
                 controlplane=self._settings.controlplane,
+                empty=self._settings.empty,
                 pids=pids,
                 started={name: record.start_time(pid) for name, pid in pids.items()},
             ),
@@ -254,6 +300,7 @@ def main() -> int:
     parser.add_argument("--bucket", required=True)
     parser.add_argument("--storage-port", type=int, default=0)
     parser.add_argument("--controlplane", choices=CONTROL_PLANES, default="sandbox")
+    parser.add_argument("--empty", action="store_true")
     parser.add_argument("--report", type=int, required=True, help="file descriptor for lines about the start")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -273,6 +320,7 @@ def main() -> int:
         arguments.bucket,
         arguments.storage_port,
         arguments.controlplane,
+        arguments.empty,
     )
     return supervise(settings, report, finished=pipe.close)
 

@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, required=True, help="where buckets are kept")
     parser.add_argument("--port", type=int, default=0, help="0 lets the system choose")
     parser.add_argument("--port-file", type=Path, help="where to write the port once it is open")
+    parser.add_argument("--sandbox", type=Path, help="the sandbox whose identities and policies are honoured")
     parser.add_argument("--parent", type=int, help="process id of the parent, when the server shall not outlive it")
     arguments = parser.parse_args()
     if arguments.parent is not None:

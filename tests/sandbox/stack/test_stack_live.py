@@ -54,7 +54,7 @@ def test_life_of_a_sandbox(sandbox: CommandLine) -> None:
     told = sandbox("up", "--slices=2", "--hosts=1")
     assert "2 nodes Ready: v6e-0, v6e-1" in told and "checkpoint drivers Ready" in told
     written = json.loads((sandbox.directory / "sandbox.json").read_text())
-    assert set(written["pids"]) == {"supervisor", "storage", "control-plane", "kubelet", "checkpointing"}
+    assert set(written["pids"]) == {"supervisor", "storage", "google", "control-plane", "kubelet", "checkpointing"}
     assert Path(written["kubeconfig"]).exists() and written["speed"] == 10
     assert "is up already" in sandbox("up", "--slices=2", "--hosts=1")
     assert "asked for were 3 slices of 2 hosts" in sandbox("up", expect=1)
