@@ -280,11 +280,16 @@ class GoogleAccess:
 
     async def open_async(self) -> AsyncGoogleCloud:
         """Return a client for the running event loop. Raises NotConfigured."""
-        from asgiref.sync import sync_to_async
-
         with errors.translated(self._way):
             # Connections are looked up and libraries imported here: never in the event loop.
-            credentials, endpoints = await sync_to_async(self._resolved)()
+            if self.connection is None:
+                from asyncio import to_thread
+
+                credentials, endpoints = await to_thread(self._resolved)
+            else:
+                from asgiref.sync import sync_to_async
+
+                credentials, endpoints = await sync_to_async(self._resolved)()
         return AsyncGoogleCloud(credentials, endpoints)
 
     @property

@@ -80,6 +80,20 @@ def upgrade_control_plane(spec: ClusterSpec, version: str) -> str:
     )
 
 
+def upgrade_node_pool(spec: ClusterSpec, name: str, version: str) -> str:
+    """Upgrade the nodes of a node pool."""
+    return command(
+        "container",
+        "clusters",
+        "upgrade",
+        spec.name,
+        node_pool=name,
+        cluster_version=version,
+        project=spec.project,
+        location=spec.location,
+    )
+
+
 def delete_cluster(spec: ClusterSpec) -> str:
     """Delete the cluster and all that runs in it."""
     return command("container", "clusters", "delete", spec.name, project=spec.project, location=spec.location)

@@ -8,11 +8,12 @@ from everstep.provision.cloud.apis import ApisStep, InputStep
 from everstep.provision.cloud.buckets import BucketsStep
 from everstep.provision.cloud.cluster import ClusterStep
 from everstep.provision.cloud.grants import BucketAccessStep, KeysStep
-from everstep.provision.cloud.node_pools import NodePoolsStep
+from everstep.provision.cloud.node_pools import DeleteNodePoolsStep, NodePoolsStep
+from everstep.provision.cloud.upgrade import UpgradeStep
+from everstep.spec.findings import Finding, error, raise_on_errors
 
 if TYPE_CHECKING:
     from everstep.provision.changes import Step
-    from everstep.provision.cloud.node_pools import Size
     from everstep.provision.site import Site
 
 
@@ -40,9 +41,33 @@ def cluster_steps(site: Site) -> list[Step]:
     return [InputStep(site), ClusterStep(site)]
 
 
-def node_pool_steps(site: Site, *, pools: tuple[str, ...] | None = None, size: Size = "full") -> list[Step]:
-    """Return the steps that make and size node pools."""
-    return [InputStep(site), NodePoolsStep(site, pools, size)]
+def node_pool_steps(site: Site, *, pools: tuple[str, ...] | None = None, size: str = "full") -> list[Step]:
+    """Return the steps that make and size node pools.
+
+    :param size: `full` or `zero`
+    """
+    findings = [*unknown_pools(site, pools or ())]
+    if size not in ("full", "zero"):
+        findings.append(error("size", repr(size), "full or zero"))
+    raise_on_errors("node pools can't be sized", findings)
+    return [InputStep(site), NodePoolsStep(site, pools, size)]  # type: ignore[arg-type]
+
+
+def node_pool_deletion_steps(site: Site, pools: tuple[str, ...]) -> list[Step]:
+    """Return the steps that delete the node pools of some pools of the cluster file."""
+    raise_on_errors("node pools can't be deleted", unknown_pools(site, pools))
+    return [DeleteNodePoolsStep(site, pools)]
+
+
+def upgrade_steps(site: Site, version: str) -> list[Step]:
+    """Return the steps that bring control plane and node pools to a version."""
+    return [UpgradeStep(site, version)]
+
+
+def unknown_pools(site: Site, pools: tuple[str, ...]) -> list[Finding]:
+    """Return an error for each name that is no pool of the cluster file."""
+    known = ", ".join(site.spec.pools)
+    return [error("pools", repr(pool), f"one of {known}") for pool in pools if pool not in site.spec.pools]
 
 
 def bucket_steps(site: Site) -> list[Step]:

@@ -60,7 +60,10 @@ def cluster(spec: ClusterSpec, *, exists: bool = False) -> str:
             }
         ),
         "ip_allocation_policy": Block({}),
-        "control_plane_endpoints_config": _endpoints(spec.endpoint),
+        "control_plane_endpoints_config": (
+            Block({"dns_endpoint_config": Block({"allow_external_traffic": True})}) if spec.endpoint == "dns" else None
+        ),
+        "private_cluster_config": Block({"enable_private_endpoint": True}) if spec.endpoint == "private" else None,
         "lifecycle": Block({"prevent_destroy": True}),
     }
     text = resource("google_container_cluster", identifier(spec.name), values)
@@ -160,14 +163,6 @@ def key_member(key: str, grant: Grant) -> str:
 def _binding(grant: Grant) -> dict[str, Any]:
     condition = Block(grant.condition.as_dict()) if grant.condition else None
     return {"role": grant.role, "member": grant.member, "condition": condition}
-
-
-def _endpoints(endpoint: str) -> Block | None:
-    if endpoint == "dns":
-        return Block({"dns_endpoint_config": Block({"allow_external_traffic": True})})
-    if endpoint == "private":
-        return Block({"ip_endpoints_config": Block({"enabled": True})})
-    return None
 
 
 def _existing(kind: str, name: str, path: str, text: str) -> str:

@@ -1,0 +1,104 @@
+"""Operators that make in Google Cloud what a cluster file describes; one for each stage.
+
+All of them look before they change anything, so that they can be run again at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from everstep.cluster_operator import ClusterOperator
+
+if TYPE_CHECKING:
+    from everstep.provision.changes import Step
+    from everstep.provision.site import Site
+
+
+class EnsureApisOperator(ClusterOperator):
+    """Enable the APIs that cluster, buckets and keys need."""
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps, in order."""
+        from everstep.provision.cloud.steps import api_steps
+
+        return api_steps(site)
+
+
+class EnsureClusterOperator(ClusterOperator):
+    """Make the cluster, or give an existing one Workload Identity and the add-ons that it lacks."""
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps, in order."""
+        from everstep.provision.cloud.steps import cluster_steps
+
+        return cluster_steps(site)
+
+
+class EnsureNodePoolsOperator(ClusterOperator):
+    """Make the node pools of the cluster file's pools, and give them their nodes or take them.
+
+    :param pools: only these pools of the cluster file; all of them if None (templated)
+    :param size: `full` gives each slice its nodes; `zero` takes them and keeps the node pools (templated)
+    """
+
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools", "size")
+
+    def __init__(self, *, pools: Sequence[str] | None = None, size: str = "full", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pools = pools
+        self.size = size
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps, in order."""
+        from everstep.provision.cloud.steps import node_pool_steps
+
+        return node_pool_steps(site, pools=None if self.pools is None else tuple(self.pools), size=self.size)
+
+
+class DeleteNodePoolsOperator(ClusterOperator):
+    """Delete the node pools of some pools of the cluster file, with their nodes; no others.
+
+    :param pools: pools of the cluster file (templated)
+    """
+
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools")
+
+    def __init__(self, *, pools: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pools = pools
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps, in order."""
+        from everstep.provision.cloud.steps import node_pool_deletion_steps
+
+        return node_pool_deletion_steps(site, tuple(self.pools))
+
+
+class UpgradeClusterOperator(ClusterOperator):
+    """Bring the control plane and the node pools of the cluster file to a version; never back to an older one.
+
+    :param version: e.g. 1.34.1-gke.1829001 (templated)
+    """
+
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "version")
+
+    def __init__(self, *, version: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.version = version
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps, in order."""
+        from everstep.provision.cloud.steps import upgrade_steps
+
+        return upgrade_steps(site, self.version)
+
+
+class EnsureBucketOperator(ClusterOperator):
+    """Make the buckets of the cluster file, and give the driver and the runs' own pods access to them."""
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps, in order."""
+        from everstep.provision.cloud.steps import bucket_steps
+
+        return bucket_steps(site)
