@@ -1,0 +1,90 @@
+"""What GKE's description tells of the endpoint that a cluster file names, and a try from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.clients.access import ClusterAccess
+from everstep.provision.cloud.reachability import reachability, tried
+from everstep.spec.cluster import ClusterSpec
+
+SpecOf = Callable[..., ClusterSpec]
+OPEN = {
+    "controlPlaneEndpointsConfig": {
+        "dnsEndpointConfig": {"endpoint": "gke-x.us-east5.gke.goog", "allowExternalTraffic": True},
+        "ipEndpointsConfig": {"enabled": True, "enablePublicEndpoint": True, "privateEndpoint": "10.0.0.2"},
+    }
+}
+
+
+def closed(**endpoints: Any) -> dict[str, Any]:
+    return {"controlPlaneEndpointsConfig": endpoints}
+
+
+@pytest.mark.parametrize("endpoint", ["kubeconfig", "dns", "private", "public"])
+def test_an_open_control_plane(spec_of: SpecOf, endpoint: str) -> None:
+    assert reachability(OPEN, spec_of({"endpoint": endpoint})) == []
+
+
+NETWORKS = {"enabled": True, "cidrBlocks": [{"cidrBlock": "203.0.113.0/24"}]}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "cluster", "severity", "found", "remedy"),
+    [
+        ("dns", {}, "error", "no DNS endpoint", "--enable-dns-access"),
+        ("dns", closed(dnsEndpointConfig={"endpoint": "x"}), "error", "x is off", "--enable-dns-access"),
+        ("private", {}, "error", "no private address", "endpoint: dns"),
+        (
+            "private",
+            closed(ipEndpointsConfig={"enabled": False}),
+            "error",
+            "IP endpoints are off",
+            "--enable-ip-access",
+        ),
+        (
+            "private",
+            closed(ipEndpointsConfig={"enabled": True, "privateEndpoint": "10.0.0.2", "globalAccess": False}),
+            "note",
+            "10.0.0.2 answers within us-east5 only",
+            "--enable-master-global-access",
+        ),
+        (
+            "public",
+            closed(ipEndpointsConfig={"enabled": True, "enablePublicEndpoint": False}),
+            "error",
+            "no public",
+            "",
+        ),
+        ("public", {"privateClusterConfig": {"enablePrivateEndpoint": True}}, "error", "no public address", "dns"),
+        (
+            "public",
+            closed(ipEndpointsConfig={"enabled": True, "authorizedNetworksConfig": NETWORKS}),
+            "note",
+            "authorised networks only: 203.0.113.0/24",
+            "--master-authorized-networks=203.0.113.0/24,NETWORK",
+        ),
+        ("public", {"masterAuthorizedNetworksConfig": {"enabled": True}}, "note", "networks only: none", ""),
+    ],
+)
+def test_what_hinders(
+    spec_of: SpecOf, endpoint: str, cluster: dict[str, Any], severity: str, found: str, remedy: str
+) -> None:
+    (finding,) = reachability(cluster, spec_of({"endpoint": endpoint}))
+    assert finding.severity == severity and found in finding.found and remedy in finding.remedy
+
+
+def test_a_try_that_nobody_answers(spec_of: SpecOf, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: x, clusters: [{name: x, cluster: {server: "
+        "'http://127.0.0.1:9'}}], users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}"
+    )
+    with ClusterAccess.of_kubeconfig(kubeconfig).open(patience=0.1) as client:
+        (finding,) = tried(client, spec_of({"endpoint": "private"}))
+    assert finding.severity == "error" and "no answer from here" in finding.found
+    assert "in the cluster's network" in finding.remedy
