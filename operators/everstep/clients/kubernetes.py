@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from everstep.clients import errors
@@ -58,6 +59,12 @@ class KubernetesClient:
     ) -> list[Object]:
         """Return all objects that selectors choose, in a namespace or in all of them."""
         return list(self._pages(resource.path(namespace), list_query(labels, fields)))
+
+    def list_most(
+        self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = "", most: int
+    ) -> list[Object]:
+        """Return the first objects that selectors choose, at most so many."""
+        return list(islice(self._pages(resource.path(namespace), list_query(labels, fields)), most))
 
     def create(
         self, resource: Resource, body: Object, namespace: str | None = None, *, dry_run: bool = False

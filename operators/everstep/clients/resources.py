@@ -30,6 +30,7 @@ class Resource:
 JOBSETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets")
 JOBS = Resource("batch", "v1", "jobs")
 PODS = Resource("", "v1", "pods")
+POD_LOGS = Resource("", "v1", "pods/log")
 EVENTS = Resource("", "v1", "events")
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 NODES = Resource("", "v1", "nodes", namespaced=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from everstep.spec.findings import Finding, error, warning
 from everstep.spec.names import check_run_name
-from everstep.spec.quantities import format_bytes
+from everstep.spec.quantities import format_bytes, times
 
 if TYPE_CHECKING:
     from everstep.spec.cluster import ClusterSpec, PoolSpec
@@ -132,7 +132,7 @@ def _ram(spec: TrainingSpec, cluster: ClusterSpec, pool: PoolSpec) -> list[Findi
     per_node = spec.on_pool_bytes_per_node(pool)
     if per_node is None:
         return []
-    needed = per_node * pool.ram_factor
+    needed = times(per_node, pool.ram_factor)
     if needed <= configuration.ram_bytes:
         return []
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Annotated
@@ -49,6 +50,11 @@ def quantity_value(text: object) -> Decimal | None:
     if match is None:
         return None
     return Decimal(match["number"]) * Decimal(_KUBERNETES_FACTORS[match["unit"] or ""])
+
+
+def times(size: int, factor: float) -> int:
+    """Return a size times a factor such as 2.2, exactly, in whole bytes and rounded up."""
+    return math.ceil(Decimal(size) * Decimal(str(factor)))
 
 
 def format_bytes(count: float) -> str:

@@ -185,7 +185,7 @@ class CheckpointConfigurations:
                             f"CheckpointConfiguration {name}",
                             f"overlaps with {other}, which the cluster file does not have: {why}",
                             "one configuration per node, since the second one never gets its driver",
-                            f"kubectl delete checkpointconfiguration {other} ({WIPES}), or take it into the cluster file",
+                            f"take it into the cluster file, or: kubectl delete checkpointconfiguration {other}",
                         )
                     )
         return findings

@@ -12,7 +12,7 @@ from typing import Any
 from everstep.spec import machine_types
 from everstep.spec.cluster import GPU_RAM_FACTOR, TPU_RAM_FACTOR, CheckpointConfigurationSpec, ClusterSpec
 from everstep.spec.findings import Finding, error, warning
-from everstep.spec.quantities import as_quantity, format_bytes, parse_bytes, quantity_value
+from everstep.spec.quantities import as_quantity, format_bytes, parse_bytes, quantity_value, times
 
 Object = dict[str, Any]
 
@@ -80,7 +80,7 @@ def size_findings(cluster: ClusterSpec) -> list[Finding]:
         if wanted.checkpoint_size is None:
             continue
         factor = ram_factor(wanted, cluster)
-        needed = parse_bytes(wanted.checkpoint_size) * factor
+        needed = times(parse_bytes(wanted.checkpoint_size), factor)
         if needed > wanted.ram_bytes:
             findings.append(
                 error(
