@@ -135,6 +135,7 @@ class Controller:
         except Invalid as problem:
             logger.warning("%s: %s", metadata["name"], problem)
             return True
+        await self._ensure_account()
         try:
             await self._api.create(_DAEMONSETS, wanted)
         except ApiFailure as failure:
@@ -143,6 +144,15 @@ class Controller:
         else:
             logger.info("%s: created DaemonSet %s", metadata["name"], wanted["metadata"]["name"])
         return False
+
+    async def _ensure_account(self) -> None:
+        """The drivers' ServiceAccount, by whose principal they reach the bucket."""
+        body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": daemonset.SERVICE_ACCOUNT}}
+        try:
+            await self._api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", body)
+        except ApiFailure as failure:
+            if failure.code != 409:
+                raise
 
     async def _delete_daemonset(self, existing: Object) -> None:
         if existing["metadata"].get("deletionTimestamp"):

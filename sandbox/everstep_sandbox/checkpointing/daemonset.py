@@ -10,6 +10,7 @@ from typing import Any
 Object = dict[str, Any]
 
 NAMESPACE = "gke-managed-checkpointing"
+SERVICE_ACCOUNT = "gke-checkpointing-multitier-node"
 DRIVER_LABELS = {"k8s-app": "high-scale-checkpointing"}
 CONFIG_LABEL = "highscalecheckpointing.gke.io/config-name"
 FINALIZER = "checkpointing.gke.io/checkpoint-target-protection"
@@ -73,6 +74,11 @@ def driver_daemonset(configuration: Object, *, directory: Path, rank_server: str
         "env": environment,
         "ports": [{"name": "replication", "containerPort": 4242}],
     }
+    # The bucket is mounted before any container starts: pods without access to it stay in Init.
+    options = ",".join(spec.get("gcsFuseMountOptions") or ())
+    attributes = {"bucketName": bucket, **({"mountOptions": options} if options else {})}
+    bucket_volume = {"name": "gcs", "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
+    sidecar = {"name": "gke-gcsfuse-sidecar", "image": "everstep.dev/sandbox/gcsfuse-sidecar", "command": ["true"]}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -99,6 +105,9 @@ def driver_daemonset(configuration: Object, *, directory: Path, rank_server: str
                     "nodeSelector": spec.get("nodeSelector") or {},
                     "tolerations": spec.get("tolerations") or [],
                     "priorityClassName": "system-node-critical",
+                    "serviceAccountName": SERVICE_ACCOUNT,
+                    "initContainers": [sidecar],
+                    "volumes": [bucket_volume],
                     "terminationGracePeriodSeconds": 5,
                     "containers": [container],
                 },

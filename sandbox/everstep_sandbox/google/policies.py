@@ -13,6 +13,11 @@ from everstep_sandbox.google.state import State
 
 Object = dict[str, Any]
 
+_MEMBER = re.compile(
+    r"allUsers|allAuthenticatedUsers|principal(Set)?://iam\.googleapis\.com/.+|"
+    r"(deleted:)?(user|group|serviceAccount|domain|projectOwner|projectEditor|projectViewer):.+"
+)
+
 _ROLES: dict[str, tuple[str, ...]] = {
     "roles/owner": (r".*",),
     "roles/editor": (r"(?!.*\.setIamPolicy$).*",),
@@ -156,9 +161,7 @@ def check_policy(policy: Object) -> None:
         if binding.get("condition") and policy.get("version") != 3:
             raise errors.invalid("Policies with conditional role bindings must specify version 3.")
         for member in binding.get("members", ()):
-            if not re.match(
-                r"(user|group|serviceAccount|domain|principal|principalSet|projectOwner|project\w+):?|all", member
-            ):
+            if not _MEMBER.fullmatch(member):
                 raise errors.invalid(f"Invalid member: {member}")
 
 

@@ -51,7 +51,7 @@ async def _run(arguments: argparse.Namespace) -> None:
             machines,
             Network(directory),
             speed=arguments.speed,
-            injected=_injected(arguments.storage),
+            storage=arguments.storage,
         )
         doors = []
         log_port = None
@@ -92,18 +92,6 @@ async def _asked_to_end() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     await asked.wait()
-
-
-def _injected(storage: str) -> dict[str, str]:
-    """What pods in a cloud learn from its metadata server: where Cloud Storage is."""
-    if not storage:
-        return {}
-    return {
-        "STORAGE_EMULATOR_HOST": storage,
-        "TENSORSTORE_GCS_HTTP_URL": storage,
-        # gcsfs would ask for a storage layout that only the real service has.
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
-    }
 
 
 if __name__ == "__main__":

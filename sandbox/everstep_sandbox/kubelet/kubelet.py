@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from everstep_sandbox.kubelet.addresses import Network, NodeAddresses
 from everstep_sandbox.kubelet.api import Api
+from everstep_sandbox.kubelet.identities import Identities
 from everstep_sandbox.kubelet.pod_worker import NodeContext, PodWorker, Surroundings
 from everstep_sandbox.kubelet.process import OrphanReaper, kill_marked
 from everstep_sandbox.machine_kinds import METADATA_SERVER_LABEL
@@ -33,11 +34,11 @@ class Kubelet:
         network: Network,
         *,
         speed: float,
-        injected: Mapping[str, str],
+        storage: str,
     ) -> None:
         self._directory = directory
         self._hosts: dict[str, str] = {}
-        self._surroundings = Surroundings(api, directory, speed, injected, self._hosts)
+        self._surroundings = Surroundings(api, directory, speed, Identities(directory, storage), self._hosts)
         self._api = api
         self._contexts: dict[str, NodeContext] = {}
         self._addresses: dict[str, NodeAddresses] = {}

@@ -16,6 +16,7 @@ from everstep_sandbox.kubelet import environment
 from everstep_sandbox.kubelet.api import Api
 from everstep_sandbox.kubelet.container import Container
 from everstep_sandbox.kubelet.container_log import log_path
+from everstep_sandbox.kubelet.identities import Identities
 from everstep_sandbox.kubelet.pod_status import ContainerState, is_sidecar, phase
 from everstep_sandbox.kubelet.process import ContainerProcess, kill_marked
 from everstep_sandbox.kubelet.references import References
@@ -52,8 +53,7 @@ class Surroundings:
     api: Api
     directory: Path
     speed: float
-    injected: Mapping[str, str]
-    """Variables that a cloud would make unnecessary by its metadata server."""
+    identities: Identities
     hosts: Mapping[str, str]
     """Pod DNS names (`hostname.subdomain`) of a namespace's pods -> address; changes all the time."""
 
@@ -69,7 +69,9 @@ class PodWorker:
         self.directory = node.directory / "pods" / self.uid
         self._surroundings = surroundings
         self._references = References(surroundings.api, pod["metadata"]["namespace"])
-        self.volumes = PodVolumes(self.directory, node.directory / "csi.sock", self._references.data)
+        self.volumes = PodVolumes(
+            self.directory, node.directory / "csi.sock", self._references.data, self._mount_problem
+        )
         self._deleted = asyncio.Event()
         self._is_gone = False
         self._ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -176,6 +178,11 @@ class PodWorker:
         finally:
             await _cancelled(sidecars)
 
+    async def _mount_problem(self, bucket: str) -> str | None:
+        return await self._surroundings.identities.mount_problem(
+            self.pod, bucket, has_metadata_server=self.node.has_metadata_server
+        )
+
     async def _mount(self) -> None:
         delay = _FIRST_MOUNT_RETRY
         while True:
@@ -184,7 +191,7 @@ class PodWorker:
                 await self.volumes.mount(self.view)
                 return
             except (MountError, environment.ConfigError) as error:
-                self._reporter.event("Warning", "FailedMount", f"MountVolume.SetUp failed: {error}")
+                self._reporter.event("Warning", "FailedMount", f"MountVolume.SetUp failed {error}")
             await asyncio.sleep(delay / self._surroundings.speed)
             delay = min(2 * delay, _LONGEST_MOUNT_RETRY)
 
@@ -256,11 +263,14 @@ class PodWorker:
         rewriter = Rewriter(mounts(container, self.volumes.paths), self._surroundings.hosts)
         declared = environment.declared(self.view, container, self._references.data)
         words = environment.command_line(container, declared, rewriter)
+        injected = await self._surroundings.identities.variables(
+            self.pod, has_metadata_server=self.node.has_metadata_server
+        )
         variables = {
             **environment.base(self.pod, self.directory),
             "JAX_PLATFORMS": "cpu",
             **{name: rewriter.text(value) for name, value in declared.items()},
-            **self._surroundings.injected,
+            **injected,
         }
         working = Path(rewriter.text(container["workingDir"])) if container.get("workingDir") else self.directory
         return await ContainerProcess.start(

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,6 +19,11 @@ from everstep_sandbox.kubelet.environment import ConfigError, Lookup, field_valu
 Object = dict[str, Any]
 
 CHECKPOINT_DRIVER = "multitier-checkpoint.csi.storage.gke.io"
+BUCKET_DRIVER = "gcsfuse.csi.storage.gke.io"
+"""Its volumes are empty directories here: only whether the bucket can be had is asked."""
+
+MountProblem = Callable[[str], Awaitable[str | None]]
+"""Bucket -> why it can't be mounted, None when it can."""
 
 
 class MountError(Exception):
@@ -28,17 +33,21 @@ class MountError(Exception):
 class PodVolumes:
     """The volumes of one pod. `paths` maps volume names to host directories once `mount` has returned."""
 
-    def __init__(self, pod_directory: Path, csi_socket: Path, lookup: Lookup) -> None:
+    def __init__(self, pod_directory: Path, csi_socket: Path, lookup: Lookup, mount_problem: MountProblem) -> None:
         self._directory = pod_directory / "volumes"
         self._csi_socket = csi_socket
         self._lookup = lookup
+        self._mount_problem = mount_problem
         self.paths: dict[str, str] = {}
 
     async def mount(self, pod: Object) -> None:
         """Makes all volumes that are not there yet; raises MountError naming the first that can't be."""
         for volume in pod["spec"].get("volumes") or ():
             if volume["name"] not in self.paths:
-                self.paths[volume["name"]] = await self._mount_one(pod, volume)
+                try:
+                    self.paths[volume["name"]] = await self._mount_one(pod, volume)
+                except MountError as problem:
+                    raise MountError(f'for volume "{volume["name"]}" : {problem}') from problem
 
     async def unmount(self, pod: Object) -> None:
         """Gives the driver's volumes back; a driver that is gone is no error, its mounts went with it."""
@@ -56,7 +65,11 @@ class PodVolumes:
         path = self._directory / volume["name"]
         if "hostPath" in volume:
             return str(volume["hostPath"]["path"])
-        if "csi" in volume:
+        if "csi" in volume and volume["csi"]["driver"] == BUCKET_DRIVER:
+            problem = await self._mount_problem(volume["csi"]["volumeAttributes"]["bucketName"])
+            if problem is not None:
+                raise MountError(problem)
+        elif "csi" in volume:
             return await self._publish(pod, volume)
         path.mkdir(parents=True, exist_ok=True)
         if "downwardAPI" in volume:
@@ -67,7 +80,7 @@ class PodVolumes:
             _publish_files(path, self._referenced_files("secrets", volume["secret"], "secretName"))
         elif "projected" in volume:
             _publish_files(path, self._projected_files(pod, volume["projected"]))
-        elif "emptyDir" not in volume:
+        elif "emptyDir" not in volume and "csi" not in volume:
             kinds = ", ".join(key for key in volume if key != "name")
             raise MountError(
                 f"volume {volume['name']} is of a kind that the sandbox does not have ({kinds}); "

@@ -14,12 +14,12 @@ from everstep_sandbox.storage.server import Server
 _PORT_FILE = "port"
 
 
-async def serve(directory: Path, port: int, port_file: Path | None) -> None:
+async def serve(directory: Path, port: int, port_file: Path | None, sandbox: Path | None = None) -> None:
     """Serves until SIGTERM or SIGINT. The port file is written, whole, once requests are answered."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = Server(directory)
+    server = Server(directory, sandbox)
     await _start(server, port, _last_port(directory) if port == 0 else None)
     opened = server.address.rsplit(":", 1)[1]
     for path in filter(None, (directory / _PORT_FILE, port_file)):
@@ -58,7 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.parent is not None:
         die_with_parent(arguments.parent)
-    asyncio.run(serve(arguments.directory, arguments.port, arguments.port_file))
+    asyncio.run(serve(arguments.directory, arguments.port, arguments.port_file, arguments.sandbox))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def answer(request: Request, handle: Callable[[Request], Response]) -> Response:
     parts = [part for part in parts if part.strip() not in (b"", b"--")]
     if not 1 <= len(parts) <= LARGEST_BATCH:
         raise errors.invalid(f"A batch holds 1 to {LARGEST_BATCH} calls; this one has {len(parts)}.")
-    answers = [_answered(part, request.base_url, handle) for part in parts]
+    answers = [_answered(part, request, handle) for part in parts]
     body = b"".join(f"--{_BOUNDARY}\r\n".encode() + one + b"\r\n" for one in answers)
     return Response(
         body=body + f"--{_BOUNDARY}--\r\n".encode(),
@@ -35,7 +35,7 @@ def answer(request: Request, handle: Callable[[Request], Response]) -> Response:
     )
 
 
-def _answered(part: bytes, base_url: str, handle: Callable[[Request], Response]) -> bytes:
+def _answered(part: bytes, whole: Request, handle: Callable[[Request], Response]) -> bytes:
     outer, _, call = _split(part.lstrip(b"\r\n"))
     head, _, body = _split(call.lstrip(b"\r\n"))
     request_line, *header_lines = head.decode().splitlines()
@@ -48,7 +48,7 @@ def _answered(part: bytes, base_url: str, handle: Callable[[Request], Response])
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     length = headers.get("content-length")
     body = body[: int(length)] if length and length.isdigit() else body.rstrip(b"\r\n")
-    response = handle(Request(method, parts.path, query, headers, body, base_url))
+    response = handle(Request(method, parts.path, query, headers, body, whole.base_url, whole.caller))
     payload, answer_headers = response.encoded()
     answer_headers["Content-Length"] = str(len(payload))
     reason = HTTPStatus(response.status).phrase

@@ -6,7 +6,9 @@ import dataclasses
 import re
 from typing import Any
 
+from everstep_sandbox.google.state import PROJECT
 from everstep_sandbox.storage import errors
+from everstep_sandbox.storage.access import Access, check_policy
 from everstep_sandbox.storage.exchange import Request, Response
 from everstep_sandbox.storage.records import Bucket, now
 from everstep_sandbox.storage.vault import Vault
@@ -22,8 +24,9 @@ _FIXED = frozenset(
 class Buckets:
     """Handlers of ``/b`` and ``/b/<bucket>``."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, access: Access | None = None) -> None:
         self._vault = vault
+        self._access = access
 
     def create(self, request: Request) -> Response:
         described = request.document()
@@ -40,9 +43,18 @@ class Buckets:
             raise errors.invalid(
                 "Hierarchical namespace can only be enabled on a bucket with uniform bucket-level access."
             )
+        settings = _settings(described)
+        if "location" in settings:
+            settings |= _place(settings["location"])
+        if self._access is not None:
+            settings["projectNumber"] = self._access.number
+            self._access.check_key((settings.get("encryption") or {}).get("defaultKmsKeyName"))
         time = now()
-        bucket = Bucket(name, hierarchical, time, time, 1, _settings(described))
+        bucket = Bucket(name, hierarchical, time, time, 1, settings)
         self._vault.add_bucket(bucket)
+        if self._access is not None:
+            with self._vault.index.transaction():
+                self._vault.index.put_policy(name, self._access.first_policy(request.query.get("project", PROJECT)))
         return Response(document=bucket.resource(request.base_url))
 
     def list_all(self, request: Request) -> Response:
@@ -63,7 +75,8 @@ class Buckets:
         wanted = described.get("hierarchicalNamespace")
         if wanted is not None and bool(wanted.get("enabled")) != found.hierarchical:
             raise errors.invalid("Hierarchical namespace can only be set when a bucket is created.")
-        settings = dict(found.settings) if request.method == "PATCH" else {}
+        kept = ("location", "locationType", "projectNumber")
+        settings = {key: found.settings[key] for key in found.settings if request.method == "PATCH" or key in kept}
         for key, value in _settings(described, keep_null=True).items():
             if value is None:
                 settings.pop(key, None)
@@ -72,6 +85,8 @@ class Buckets:
                 settings[key] = {label: text for label, text in merged.items() if text is not None}
             else:
                 settings[key] = value
+        if self._access is not None:
+            self._access.check_key((settings.get("encryption") or {}).get("defaultKmsKeyName"))
         changed = dataclasses.replace(found, settings=settings, metageneration=found.metageneration + 1, updated=now())
         with self._vault.index.transaction():
             self._vault.index.put_bucket(changed)
@@ -89,8 +104,8 @@ class Buckets:
         document: dict[str, Any] = {
             "kind": "storage#storageLayout",
             "bucket": bucket,
-            "location": "US",
-            "locationType": "multi-region",
+            "location": found.settings.get("location", "US"),
+            "locationType": found.settings.get("locationType", "multi-region"),
             "hierarchicalNamespace": {"enabled": found.hierarchical},
         }
         return Response(document=document)
@@ -107,6 +122,7 @@ class Buckets:
             raise errors.StorageError(
                 412, "conditionNotMet", "The policy was changed since it was read: its etag is another one."
             )
+        check_policy(wanted)
         policy = {
             "version": wanted.get("version", 1),
             "bindings": wanted.get("bindings", []),
@@ -117,9 +133,18 @@ class Buckets:
         return Response(document=self._policy(bucket))
 
     def test_permissions(self, request: Request, bucket: str, permissions: list[str]) -> Response:
-        """Every identity may do everything here."""
+        """Those of the asked permissions that the caller has on the whole bucket."""
         self._vault.bucket(bucket)
+        if self._access is not None:
+            permissions = [one for one in permissions if self._access.may(request.caller, one, bucket)]
         return Response(document={"kind": "storage#testIamPermissionsResponse", "permissions": permissions})
+
+    def agent(self, request: Request, project: str) -> Response:
+        """Cloud Storage's own service account in a project."""
+        email = (
+            self._access.agent if self._access is not None else "service-0@gs-project-accounts.iam.gserviceaccount.com"
+        )
+        return Response(document={"kind": "storage#serviceAccount", "email_address": email})
 
     def _policy(self, bucket: str) -> dict[str, Any]:
         policy = self._vault.index.policy(bucket) or {"version": 1, "bindings": [], "revision": 0}
@@ -142,3 +167,16 @@ class Buckets:
 
 def _settings(described: dict[str, Any], *, keep_null: bool = False) -> dict[str, Any]:
     return {key: value for key, value in described.items() if key not in _FIXED and (keep_null or value is not None)}
+
+
+def _place(location: str) -> dict[str, str]:
+    """A location as the service shows it, with its type."""
+    shown = location.upper()
+    kind = (
+        "multi-region"
+        if shown in ("US", "EU", "ASIA")
+        else "dual-region"
+        if shown[-1:].isdigit() and "-" not in shown
+        else "region"
+    )
+    return {"location": shown, "locationType": kind}

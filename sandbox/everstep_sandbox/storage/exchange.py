@@ -21,6 +21,8 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     base_url: str
+    caller: str = ""
+    """Whose call it is: an email or a workload's principal; "" for the project's owner."""
 
     def flag(self, name: str) -> bool:
         """A boolean query parameter; absent is false."""

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from everstep_sandbox.storage import batch, errors
+from everstep_sandbox.storage import batch, errors, rights
+from everstep_sandbox.storage.access import Access
 from everstep_sandbox.storage.buckets import Buckets
 from everstep_sandbox.storage.exchange import Request, Response
 from everstep_sandbox.storage.folders import Folders
@@ -19,20 +20,29 @@ _BUCKET = r"/storage/v1/b/([^/]+)"
 _OBJECT = _BUCKET + r"/o/(.+?)"
 
 
+_WRITING = frozenset({"object", "copy", "compose"})
+
+
 class Router:
     """The whole API as one function of a request; knows nothing of the network.
 
     `counts` tells how often each kind of request came, as "METHOD kind"; parts of a batch count too.
     """
 
-    def __init__(self, vault: Vault, run_later: Callable[[Callable[[], None]], None]) -> None:
-        buckets = Buckets(vault)
+    def __init__(
+        self, vault: Vault, run_later: Callable[[Callable[[], None]], None], access: Access | None = None
+    ) -> None:
+        """Without `access` every caller may do everything."""
+        buckets = Buckets(vault, access)
         objects = Objects(vault)
         uploads = Uploads(vault)
         folders = Folders(vault, run_later)
         self.counts: Counter[str] = Counter()
         self._buckets = buckets
+        self._vault = vault
+        self._access = access
         routes: list[tuple[str, str, str, Callable[..., Response]]] = [
+            ("GET", "agent", "/storage/v1/projects/([^/]+)/serviceAccount", buckets.agent),
             ("GET", "buckets", "/storage/v1/b", buckets.list_all),
             ("POST", "buckets", "/storage/v1/b", buckets.create),
             ("GET", "bucket", _BUCKET, buckets.get),
@@ -74,9 +84,20 @@ class Router:
             match = pattern.fullmatch(request.path) if request.method in methods else None
             if match is not None:
                 self.counts[f"{request.method} {kind}"] += 1
-                return handler(request, *(unquote(part) for part in match.groups()))
+                parts = tuple(unquote(part) for part in match.groups())
+                if self._access is not None:
+                    rights.check(self._access, self._vault, request, kind, parts)
+                    if kind in _WRITING and request.method in ("POST", "PUT"):
+                        self._check_key(parts[2] if kind == "copy" else parts[0])
+                return handler(request, *parts)
         self.counts[f"{request.method} unknown"] += 1
         raise errors.StorageError(404, "notFound", f"No such method: {request.method} {request.path}")
+
+    def _check_key(self, bucket: str) -> None:
+        """Objects of a bucket with a default key can only be written while Cloud Storage may use it."""
+        found = self._vault.index.bucket(bucket)
+        if found is not None and self._access is not None:
+            self._access.check_key((found.settings.get("encryption") or {}).get("defaultKmsKeyName"))
 
     def _test_permissions(self, request: Request, bucket: str) -> Response:
         permissions = request.query.get("permissions", "").split("\n")

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import os
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from aiohttp import web
 
 from everstep_sandbox.storage import errors
+from everstep_sandbox.storage.access import Access
+from everstep_sandbox.storage.doors import Doors
 from everstep_sandbox.storage.exchange import FileRange, Request, Response
 from everstep_sandbox.storage.faults import Faults
 from everstep_sandbox.storage.router import Router, split_target
@@ -18,6 +24,7 @@ from everstep_sandbox.storage.vault import Vault
 OPERATION_SECONDS = 0.05
 """How long a folder's rename or recursive delete stays pending."""
 
+_CHANGES_BUCKETS = re.compile(r"/storage/v1/b(/[^/]+(/iam)?)?")
 _PIECE_BYTES = 1 << 20
 _LARGEST_BODY_BYTES = 5 << 30
 
@@ -25,15 +32,24 @@ _LARGEST_BODY_BYTES = 5 << 30
 class Server:
     """One storage server on loopback; `address` is known once it was started."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, sandbox: Path | None = None) -> None:
+        """Honours identities and policies of `sandbox` where one is given; otherwise everybody may do everything.
+
+        Beside Cloud Storage it serves ``/_sandbox/…``: `requests` (counts), `faults`, and `doors` (an address for an
+        identity). Calls that change a bucket or its policy are noted in ``<directory>/calls.jsonl``.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self.address = ""
         self._vault = Vault(directory)
         self._faults = Faults()
-        self._router = Router(self._vault, _run_later)
+        self._access = Access(sandbox, self._vault) if sandbox is not None else None
+        self._doors = Doors(directory)
+        self._calls = directory / "calls.jsonl"
+        self._router = Router(self._vault, _run_later, self._access)
         application = web.Application(client_max_size=_LARGEST_BODY_BYTES)
         application.router.add_route("GET", "/_sandbox/requests", self._requests)
         application.router.add_route("*", "/_sandbox/faults", self._set_faults)
+        application.router.add_route("POST", "/_sandbox/doors", self._open_door)
         application.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
 
@@ -43,7 +59,11 @@ class Server:
             await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         await site.start()
-        self.address = f"http://{host}:{self._runner.addresses[0][1]}"
+        self._port = self._runner.addresses[0][1]
+        self.address = f"http://{host}:{self._port}"
+        self._open: set[str] = set()
+        for address in self._doors.addresses:
+            await self._listen_at(address)
 
     async def stop(self) -> None:
         await self._runner.cleanup()
@@ -74,10 +94,39 @@ class Server:
         base_url = f"http://{incoming.host}" if incoming.host else self.address
         request = Request(incoming.method, path, query, headers, body, base_url)
         try:
-            return self._router.handle(request)
+            request = dataclasses.replace(request, caller=self._caller(incoming))
+            answer = self._router.handle(request)
+            self._note(request, answer.status)
+            return answer
         except errors.StorageError as refused:
+            self._note(request, refused.status)
             media = request.method == "GET" and query.get("alt") == "media"
             return _refused(refused, as_text=media)
+
+    def _caller(self, incoming: web.Request) -> str:
+        """Whose call it is. Raises StorageError 401."""
+        if self._access is None:
+            return ""
+        at = incoming.transport.get_extra_info("sockname")[0] if incoming.transport is not None else ""
+        identity = self._doors.identity(at)
+        authorization = incoming.headers.get("Authorization", "")
+        return identity if identity is not None else self._access.caller(authorization)
+
+    def _note(self, request: Request, status: int) -> None:
+        if request.method != "GET" and _CHANGES_BUCKETS.fullmatch(request.path):
+            line = {"time": time.time(), "method": request.method, "path": request.path, "caller": request.caller}
+            with self._calls.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**line, "status": status}) + "\n")
+
+    async def _open_door(self, incoming: web.Request) -> web.Response:
+        address = self._doors.address(str((await incoming.json())["identity"]))
+        await self._listen_at(address)
+        return web.json_response({"address": f"http://{address}:{self._port}"})
+
+    async def _listen_at(self, address: str) -> None:
+        if address not in self._open:
+            self._open.add(address)
+            await web.TCPSite(self._runner, address, self._port).start()
 
     async def _requests(self, incoming: web.Request) -> web.Response:
         return web.json_response(dict(self._router.counts))
