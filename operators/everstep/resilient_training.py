@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import TaskGroup, XComArg, chain
 
 from everstep.launch.operator import LaunchTrainingOperator
-from everstep.provision.operators import EnsurePriorityClassesOperator, PreflightOperator
+from everstep.provision.operators import PreflightOperator
 from everstep.resume.gate import FinalStepGateOperator
 from everstep.retain.operator import PlanRetentionOperator
 
@@ -41,10 +41,9 @@ def resilient_training(
 def _tasks(run: TrainingSpec | str | Path, overrides: Mapping[str, Any] | str | None) -> XComArg:
     what: dict[str, Any] = {"run": run, "overrides": overrides}
     preflight = PreflightOperator(task_id="preflight", **what)
-    priority_classes = EnsurePriorityClassesOperator(task_id="priority_classes", **what)
     launch = LaunchTrainingOperator(task_id="launch", **what)
     gate = FinalStepGateOperator(task_id="gate", **what)
     plan_retention = PlanRetentionOperator(task_id="plan_retention", **what)
-    chain(preflight, priority_classes, launch, gate, plan_retention)
+    chain(preflight, launch, gate, plan_retention)
     outcome: XComArg = launch.output
     return outcome

@@ -298,7 +298,7 @@ def test_a_wait_that_does_not_end_says_how_things_stand(place: Place, data: dict
         with place.site(data) as site:
             wait = waits.DriverReady({"name": "everstep", "uid": uid}, site.access())
             with pytest.raises(TimeoutError):
-                asyncio.run(within(wait, 2))
+                asyncio.run(within(wait, 4))
         assert wait.standing.startswith("the driver is ready on 2 of 3 nodes; extra: no driver pod")
         assert "no taint team" in wait.standing
     finally:
@@ -315,9 +315,13 @@ def test_a_finalizer_that_stays_is_named(place: Place, data: dict[str, Any]) -> 
     with place.site(data) as site:
         wait = waits.ConfigurationGone({"name": "everstep", "uid": uid}, site.access())
         eventually(lambda: client.find(DAEMON_SETS, f"multitier-driver-{uid}", CHECKPOINTING_NAMESPACE) is None)
-        eventually(lambda: drivers(client) == [])
+        try:
+            eventually(lambda: drivers(client) == [], 8)
+        except AssertionError:
+            print([(p["metadata"], p["spec"].get("nodeName"), p["status"]) for p in drivers(client)])
+            raise
         with pytest.raises(TimeoutError):
-            asyncio.run(within(wait, 1))
+            asyncio.run(within(wait, 4))
         assert "held by" in wait.standing and "team.dev/mine" in wait.standing
         (step,) = checkpointing_steps(site)
         waiting = step.look().waiting

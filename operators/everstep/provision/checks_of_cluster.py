@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from everstep.clients.kubernetes import KubernetesClient
@@ -23,7 +22,7 @@ from everstep.clients.resources import (
 )
 from everstep.launch import labels
 from everstep.provision.priority_classes import compare
-from everstep.spec.findings import Finding, Severity, error, note, warning
+from everstep.spec.findings import Finding, error, note, warning
 from everstep.spec.quantities import parse_bytes
 from everstep.spec.training import TrainingSpec
 
@@ -56,18 +55,15 @@ def jobset(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
                 )
 
 
-def priority(client: KubernetesClient, spec: TrainingSpec, *, to_be: bool = False) -> Iterator[Finding]:
-    """Is the run's class there with the value that the cluster file gives it?
-
-    :param to_be: it has to be there by now; otherwise a later step may make it
-    """
+def priority(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
+    """Is the run's class there with the value that the cluster file gives it?"""
     if spec.priority is None:
         return
     difference = compare(
         spec.priority, spec.cluster_spec.priorities[spec.priority], client.find(PRIORITY_CLASSES, spec.priority)
     )
     if difference is not None:
-        yield replace(difference, severity=Severity.ERROR) if to_be else difference
+        yield difference
 
 
 def service_account(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:

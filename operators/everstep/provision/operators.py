@@ -1,4 +1,4 @@
-"""Operators that come before a launch: priority classes and preflight."""
+"""The operator that comes before a launch: preflight."""
 
 from __future__ import annotations
 
@@ -34,22 +34,3 @@ class PreflightOperator(RunOperator):
 
         with self.cluster_client(spec) as cluster:
             return preflight.check(preflight.Subject(spec, cluster, self.bucket_client(spec)))
-
-
-class EnsurePriorityClassesOperator(RunOperator):
-    """Make the priority classes of the run's cluster file where they lack; an existing one is never changed.
-
-    Returns what was done by name: `created` or `unchanged`.
-    """
-
-    def execute(self, context: Context) -> dict[str, str]:
-        """Make them."""
-        from everstep.provision import priority_classes
-
-        spec = self.spec()
-        self.show_links(context, spec)
-        with self.cluster_client(spec) as cluster:
-            done = self.told(lambda: priority_classes.ensure(cluster, spec.cluster_spec.priorities))
-        for name, what in done.items():
-            self.log.info("PriorityClass %s = %d: %s", name, spec.cluster_spec.priorities[name], what)
-        return done

@@ -58,7 +58,7 @@ CLUSTER = (
 )
 BUCKET = Named("the bucket", lambda subject: checks_of_run.bucket(subject.bucket))
 ESSENTIAL = (
-    Named("priority classes", lambda subject: checks_of_cluster.priority(subject.cluster, subject.spec, to_be=True)),
+    Named("priority classes", lambda subject: checks_of_cluster.priority(subject.cluster, subject.spec)),
     Named("service account", lambda subject: checks_of_cluster.service_account(subject.cluster, subject.spec), False),
     Named("a new JobSet", lambda subject: checks_of_run.admission(subject.cluster, subject.spec)),
     BUCKET,

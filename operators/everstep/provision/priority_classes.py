@@ -12,7 +12,7 @@ from typing import Any
 from everstep.clients.errors import Conflict
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import PRIORITY_CLASSES
-from everstep.spec.findings import Finding, error, note, raise_on_errors, warning
+from everstep.spec.findings import Finding, error, raise_on_errors, warning
 
 
 def desired(name: str, value: int) -> dict[str, Any]:
@@ -32,7 +32,12 @@ def compare(name: str, value: int, found: Mapping[str, Any] | None) -> Finding |
     """Return what is amiss with a class; None when it is there and equal."""
     where = f"PriorityClass {name}"
     if found is None:
-        return note(where, "not there", f"value {value}", "EnsurePriorityClassesOperator makes it")
+        return error(
+            where,
+            "not there",
+            f"value {value}",
+            "everstep provision CLUSTER_FILE --mode apply, or the DAG provision_checkpointing: a run makes no classes",
+        )
     if int(found.get("value", 0)) != value:
         return error(
             where,
@@ -75,7 +80,11 @@ def ensure(client: KubernetesClient, priorities: Mapping[str, int]) -> dict[str,
     found = {name: client.find(PRIORITY_CLASSES, name) for name in priorities}
     raise_on_errors(
         "priority classes differ from the cluster file",
-        [finding for name, value in priorities.items() if (finding := compare(name, value, found[name])) is not None],
+        [
+            finding
+            for name, value in priorities.items()
+            if found[name] is not None and (finding := compare(name, value, found[name])) is not None
+        ],
     )
     return {
         name: "unchanged" if found[name] is not None else _create(client, name, value)

@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SLICES, HOSTS, SPEED = 3, 2, 10
 FILLER = "batch-eval"
 FILLER_PRIORITY = ("training-low", 1_000_000)
+TRAINING_PRIORITY = ("training-high", 2_000_000)
 
 
 class StackError(RuntimeError):
@@ -109,10 +110,12 @@ class DemoStack:
 
     def _start_filler(self) -> None:
         api = kubernetes_config.new_client_from_config(str(self.addresses["kubeconfig"]))
-        name, value = FILLER_PRIORITY
-        kubernetes_client.SchedulingV1Api(api).create_priority_class(
-            {"metadata": {"name": name}, "value": value, "description": "Work that gives way to training"}
-        )
+        classes = kubernetes_client.SchedulingV1Api(api)
+        for (name, value), description in (
+            (FILLER_PRIORITY, "Work that gives way to training"),
+            (TRAINING_PRIORITY, "Training runs"),
+        ):
+            classes.create_priority_class({"metadata": {"name": name}, "value": value, "description": description})
         kubernetes_client.CustomObjectsApi(api).create_namespaced_custom_object(
             "jobset.x-k8s.io", "v1alpha2", "default", "jobsets", filler_jobset()
         )
