@@ -77,6 +77,46 @@ class RemoveCheckpointingOperator(ClusterOperator):
         return removal_steps(site, force=as_flag(self.force))
 
 
+class PrepareUpgradeOperator(ClusterOperator):
+    """Before a cluster is upgraded: let every run on the drivers save durably, suspend it, delete the configurations.
+
+    :param upgrade: its name, such as the version that it leads to (templated)
+    :param unsaved: suspend also runs that can't be asked for a save (templated)
+    """
+
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "upgrade", "unsaved")
+
+    def __init__(self, *, upgrade: str, unsaved: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.upgrade = upgrade
+        self.unsaved = unsaved
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps."""
+        from everstep.provision.upgrade import before_upgrade
+
+        return before_upgrade(site, self.upgrade, unsaved=as_flag(self.unsaved))
+
+
+class FinishUpgradeOperator(ClusterOperator):
+    """After a cluster was upgraded: make the configurations anew, wait for drivers, resume what was suspended for it.
+
+    :param upgrade: the name that PrepareUpgradeOperator was given (templated)
+    """
+
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "upgrade")
+
+    def __init__(self, *, upgrade: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.upgrade = upgrade
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps."""
+        from everstep.provision.upgrade import after_upgrade
+
+        return after_upgrade(site, self.upgrade)
+
+
 def as_flag(value: bool | str) -> bool:
     """Return a flag as it was given or as a template rendered it."""
     return value if isinstance(value, bool) else value.strip().lower() in ("true", "yes", "1")

@@ -23,6 +23,8 @@ KINDS: dict[str, str] = {
     "deployment_available": "everstep.provision.in_cluster.waits:DeploymentAvailable",
     "driver_ready": "everstep.provision.in_cluster.waits:DriverReady",
     "kind_served": "everstep.provision.in_cluster.waits:KindServed",
+    "run_saved": "everstep.provision.upgrade_saves:RunSaved",
+    "run_stopped": "everstep.provision.upgrade_saves:RunStopped",
 }
 """Kind -> `module:class`; imported when it is waited for."""
 

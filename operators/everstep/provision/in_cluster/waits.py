@@ -26,7 +26,7 @@ POLL_SECONDS = 3.0
 EVENTS_NAMESPACE = "default"
 
 
-class _Polling:
+class Polling:
     """Base of the waits: looks again and again. `standing` says how things stood at the last look."""
 
     def __init__(self, arguments: Mapping[str, Any], access: Mapping[str, Any]) -> None:
@@ -48,7 +48,7 @@ class _Polling:
         raise NotImplementedError
 
 
-class KindServed(_Polling):
+class KindServed(Polling):
     """A CustomResourceDefinition (`name`) is there and established."""
 
     async def _look(self, client: AsyncKubernetesClient) -> str | None:
@@ -60,7 +60,7 @@ class KindServed(_Polling):
         return f"{name} is served" if established else None
 
 
-class DeploymentAvailable(_Polling):
+class DeploymentAvailable(Polling):
     """A Deployment (`namespace`, `name`) is rolled out and available."""
 
     async def _look(self, client: AsyncKubernetesClient) -> str | None:
@@ -79,7 +79,7 @@ class DeploymentAvailable(_Polling):
         return None
 
 
-class ConfigurationGone(_Polling):
+class ConfigurationGone(Polling):
     """A CheckpointConfiguration (`name`, `uid`) is gone with its DaemonSet and driver pods: the RAM is free."""
 
     async def _look(self, client: AsyncKubernetesClient) -> str | None:
@@ -102,7 +102,7 @@ class ConfigurationGone(_Polling):
         return None if left else f"CheckpointConfiguration {name} and its driver are gone, and the RAM is free"
 
 
-class DriverReady(_Polling):
+class DriverReady(Polling):
     """The driver of a CheckpointConfiguration (`name`, `uid`) is ready on every node that it selects."""
 
     async def _look(self, client: AsyncKubernetesClient) -> str | None:
