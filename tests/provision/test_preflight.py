@@ -16,9 +16,11 @@ from everstep.clients.resources import (
     CHECKPOINT_CONFIGURATIONS,
     CHECKPOINTING_NAMESPACE,
     DAEMON_SETS,
+    DEPLOYMENTS,
     JOBSETS,
     NAMESPACES,
     NODES,
+    PODS,
 )
 from everstep.launch import manifest
 from everstep.launch.launcher import Launcher
@@ -47,11 +49,21 @@ def subject(
     spec = TrainingSpec.model_validate(run_data).on(ClusterSpec.model_validate(cluster_data))
     client = ClusterAccess.of_kubeconfig(bare_kubernetes.kubeconfig).open()
     priority_classes.ensure(client, spec.cluster_spec.priorities)
+    make_controller_available(client)
     for slice_number in range(2):
         for host in range(2):
             make_node(client, spec, f"node-{unique}-{slice_number}-{host}", f"pool-{unique}-{slice_number}")
     configure(client, f"config-{unique}", new_bucket, machine_type)
     return Subject(spec, client, StorageAccess(endpoint=cloud_storage.address).open(new_bucket), "me")
+
+
+def make_controller_available(client: KubernetesClient) -> None:
+    """Nobody runs Deployments in the bare API."""
+    deployment = client.get(DEPLOYMENTS, "jobset-controller-manager", "jobset-system")
+    conditions = [{"type": "Available", "status": "True"}]
+    generation = deployment["metadata"].get("generation", 1)
+    status = {"observedGeneration": generation, "updatedReplicas": 1, "replicas": 1, "conditions": conditions}
+    patch_status(client, DEPLOYMENTS.path("jobset-system", "jobset-controller-manager", "status"), status)
 
 
 def make_node(client: KubernetesClient, spec: TrainingSpec, name: str, pool: str) -> None:
@@ -103,6 +115,14 @@ def configure(client: KubernetesClient, name: str, bucket: str, machine_type: st
         DAEMON_SETS.path(CHECKPOINTING_NAMESPACE, driver, "status"),
         {"desiredNumberScheduled": 4, "numberReady": 4, "currentNumberScheduled": 4, "numberMisscheduled": 0},
     )
+    for node in client.list_all(NODES, labels=f"node.kubernetes.io/instance-type={machine_type}"):
+        name = f"{driver}-{node['metadata']['name'][-3:]}"
+        spec = {**pod, "nodeName": node["metadata"]["name"]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        client.create(PODS, body, CHECKPOINTING_NAMESPACE)
+        conditions = [{"type": "Ready", "status": "True"}]
+        path = PODS.path(CHECKPOINTING_NAMESPACE, name, "status")
+        patch_status(client, path, {"phase": "Running", "conditions": conditions})
 
 
 def put(subject: Subject, name: str, body: str = "x") -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from everstep.clients.kubernetes import KubernetesClient
@@ -14,20 +14,25 @@ from everstep.clients.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    JOBSET_DEFINITION,
+    JOBSET_NAMESPACE,
     LOCAL_QUEUES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
 )
 from everstep.launch import labels
-from everstep.provision.priority_classes import compare
+from everstep.provision.in_cluster import drivers
+from everstep.provision.in_cluster import jobset as controller
+from everstep.provision.in_cluster.configuration import memory_findings
+from everstep.provision.priority_classes import compare, default_findings
 from everstep.spec.findings import Finding, error, note, warning
-from everstep.spec.quantities import parse_bytes
+from everstep.spec.quantities import as_quantity, format_bytes, parse_bytes, quantity_value
 from everstep.spec.training import TrainingSpec
 
-# Scoping of exclusive placement by priority, without which no slice can be preempted (jobset#687, #1077).
-HOT_SWAP_JOBSET = (0, 11)
+PROVISION = "everstep provision CLUSTER_FILE --mode apply, or the DAG provision_checkpointing"
 # Beyond this a victim's grace period is what everybody's recovery waits for.
 USUAL_GRACE_SECONDS = 30
 
@@ -39,20 +44,34 @@ def reach(client: KubernetesClient) -> Iterator[Finding]:
 
 def jobset(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
     """Is the JobSet controller there, and new enough for hot swaps?"""
-    definition = client.find(CUSTOM_RESOURCE_DEFINITIONS, "jobsets.jobset.x-k8s.io")
+    definition = client.find(CUSTOM_RESOURCE_DEFINITIONS, JOBSET_DEFINITION)
     if definition is None:
-        yield error("JobSet", "not installed", "JobSet 0.11 or newer", "install the JobSet controller")
+        yield error(
+            "JobSet",
+            "not installed",
+            "JobSet 0.11 or newer",
+            f"kubectl apply --server-side -f {controller.RELEASE}, or name a manifest in the cluster file: {PROVISION}",
+        )
         return
-    for deployment in client.list_all(DEPLOYMENTS, "jobset-system"):
-        for container in deployment["spec"]["template"]["spec"].get("containers", []):
-            match = re.search(r"jobset[^:]*:v(\d+)\.(\d+)", container.get("image", ""))
-            if match and (int(match[1]), int(match[2])) < HOT_SWAP_JOBSET and spec.slices.spare == "preempt":
-                yield error(
-                    "JobSet",
-                    f"version {match[1]}.{match[2]}",
-                    "0.11 or newer for slices.spare: preempt",
-                    "update the controller: older ones keep a slice from being preempted",
-                )
+    deployment = controller.manager(client.list_all(DEPLOYMENTS, JOBSET_NAMESPACE))
+    if deployment is None:
+        return
+    version = controller.version_of(deployment)
+    if version is not None and version < controller.HOT_SWAP_VERSION and spec.slices.spare == "preempt":
+        yield error(
+            "JobSet",
+            f"version {version[0]}.{version[1]}",
+            "0.11 or newer for slices.spare: preempt, since older ones keep a slice from being preempted",
+            f"kubectl apply --server-side --force-conflicts -f {controller.RELEASE}",
+        )
+    if not controller.is_available(deployment):
+        name = deployment["metadata"]["name"]
+        yield warning(
+            "JobSet",
+            f"its controller {name} is not available",
+            "one that is, or no pod is made",
+            f"kubectl describe deployment {name} -n {JOBSET_NAMESPACE}",
+        )
 
 
 def priority(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
@@ -64,6 +83,12 @@ def priority(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
     )
     if difference is not None:
         yield difference
+
+
+def default_class(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
+    """Does the cluster give a class to every pod that names none? Then nothing of them gives way as expected."""
+    if spec.priority is not None:
+        yield from default_findings(client.list_all(PRIORITY_CLASSES))
 
 
 def service_account(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
@@ -81,13 +106,54 @@ def service_account(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Fi
 def queue(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
     """Is the queue of the cluster file there?"""
     name = spec.cluster_spec.queue
-    if name is not None and client.find(LOCAL_QUEUES, name, spec.cluster_spec.namespace) is None:
+    found = None if name is None else client.find(LOCAL_QUEUES, name, spec.cluster_spec.namespace)
+    if name is not None and found is None:
         yield error(
             f"LocalQueue {spec.cluster_spec.namespace}/{name}",
             "not there",
             "the queue that the cluster file names",
             "make the queue, or set queue: null in the cluster file",
         )
+        return
+    if found is None:
+        return
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    inactive = next((each for each in conditions if each["type"] == "Active" and each["status"] != "True"), None)
+    if inactive is not None:
+        yield error(
+            f"LocalQueue {spec.cluster_spec.namespace}/{name}",
+            f"not active: {inactive.get('message') or inactive.get('reason')}",
+            "an active queue: nothing in it is ever admitted",
+            f"kubectl describe localqueue {name} -n {spec.cluster_spec.namespace}",
+        )
+
+
+def quota(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
+    """Would a ResourceQuota refuse the run's pods? Only an event would say so."""
+    namespace = spec.cluster_spec.namespace
+    needed: dict[str, Decimal] = {"pods": Decimal(spec.nodes), "count/pods": Decimal(spec.nodes)}
+    needed[f"requests.{spec.pool.resource}"] = Decimal(spec.nodes * spec.pool.chips_per_node)
+    for key, asked in (("cpu", spec.trainer.resources.cpu), ("memory", spec.trainer.resources.memory)):
+        if asked is not None:
+            value = quantity_value(as_quantity(asked) if key == "memory" else asked) or Decimal(0)
+            needed[key] = needed[f"requests.{key}"] = value * spec.nodes
+    for each in client.list_all(RESOURCE_QUOTAS, namespace):
+        body = each.get("spec") or {}
+        if body.get("scopes") or body.get("scopeSelector"):
+            continue
+        used = (each.get("status") or {}).get("used") or {}
+        for key, limit in (body.get("hard") or {}).items():
+            most, taken = quantity_value(limit), quantity_value(used.get(key, 0)) or Decimal(0)
+            if most is None or key not in needed:
+                continue
+            if needed[key] + taken > most:
+                tell = error if needed[key] > most else warning
+                yield tell(
+                    f"ResourceQuota {namespace}/{each['metadata']['name']}",
+                    f"{key}: {limit} at most, {used.get(key, 0)} used, {needed[key]} needed by the run",
+                    "room for all pods of the run, or they are never made",
+                    f"kubectl edit resourcequota {each['metadata']['name']} -n {namespace}, or ask for fewer slices",
+                )
 
 
 def checkpoint_configuration(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
@@ -98,13 +164,17 @@ def checkpoint_configuration(client: KubernetesClient, spec: TrainingSpec) -> It
     where = f"CheckpointConfiguration {name}"
     configuration = client.find(CHECKPOINT_CONFIGURATIONS, name)
     if configuration is None:
-        yield error(where, "not there", f"one with bucket {wanted.bucket!r}", "provision checkpointing on the cluster")
+        yield error(where, "not there", f"one with bucket {wanted.bucket!r}", PROVISION)
+        return
+    if configuration["metadata"].get("deletionTimestamp"):
+        yield error(where, "being deleted", "one that stays", f"wait for its end, then {PROVISION}")
         return
     have = configuration.get("spec") or {}
-    recreate = "correct the cluster file, or delete and make the configuration anew (that wipes the RAM disks)"
+    recreate = "correct the cluster file, or (that wipes the RAM disks) everstep provision CLUSTER_FILE --mode apply "
+    recreate += "--recreate"
     if have.get("cloudStorageBucketName") != wanted.bucket:
         yield error(where, f"bucket {have.get('cloudStorageBucketName')!r}", f"bucket {wanted.bucket!r}", recreate)
-    if _size(have.get("inMemoryVolumeSize")) != wanted.ram_bytes:
+    if quantity_value(have.get("inMemoryVolumeSize")) != wanted.ram_bytes:
         yield error(
             where,
             f"inMemoryVolumeSize {have.get('inMemoryVolumeSize')!r}",
@@ -116,14 +186,42 @@ def checkpoint_configuration(client: KubernetesClient, spec: TrainingSpec) -> It
     missed = {key: value for key, value in selector.items() if labels_of_pool.get(key, value) != value}
     if missed:
         yield error(where, f"nodeSelector {missed}", f"one that fits the pool's {labels_of_pool}", recreate)
-    yield from _driver(client, configuration, where)
+    selected = [
+        node for node in _nodes_of(client, spec) if selector.items() <= (node["metadata"].get("labels") or {}).items()
+    ]
+    yield from memory_findings(where, wanted.ram_bytes, selected)
+    yield from _room_for_training(spec, where, wanted.ram_bytes, selected)
+    yield from _driver(client, configuration, where, selected)
+
+
+def _nodes_of(client: KubernetesClient, spec: TrainingSpec) -> list[dict[str, Any]]:
+    selector = ",".join(f"{key}={value}" for key, value in sorted(spec.pool.node_labels().items()))
+    return client.list_all(NODES, labels=selector)
+
+
+def _room_for_training(
+    spec: TrainingSpec, where: str, ram: int, nodes: Iterable[Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """The RAM disk counts as memory of the driver, beside what the trainer asks for."""
+    asked = spec.trainer.resources.memory
+    known = [quantity_value(((each.get("status") or {}).get("allocatable") or {}).get("memory")) for each in nodes]
+    least = min((each for each in known if each is not None), default=None)
+    if asked is None or least is None or ram >= least:
+        return
+    if parse_bytes(asked) + ram > least:
+        yield error(
+            where,
+            f"a RAM disk of {format_bytes(ram)} and trainer.resources.memory {asked} on nodes of "
+            f"{format_bytes(float(least))}",
+            "room for both",
+            f"set trainer.resources.memory to at most {format_bytes(float(least) - ram)}",
+        )
 
 
 def nodes(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
     """Are there as many whole slices as the run wants?"""
-    selector = ",".join(f"{key}={value}" for key, value in sorted(spec.pool.node_labels().items()))
     pools: dict[str, int] = defaultdict(int)
-    for node in client.list_all(NODES, labels=selector):
+    for node in _nodes_of(client, spec):
         if _is_usable(node):
             pools[node["metadata"].get("labels", {}).get(labels.NODE_POOL, "")] += 1
     whole = sorted(pool for pool, count in pools.items() if count >= spec.pool.nodes_per_slice)
@@ -165,8 +263,10 @@ def victims(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
             )
 
 
-def _driver(client: KubernetesClient, configuration: Mapping[str, Any], where: str) -> Iterator[Finding]:
-    name = f"multitier-driver-{configuration['metadata']['uid']}"
+def _driver(
+    client: KubernetesClient, configuration: Mapping[str, Any], where: str, nodes: list[dict[str, Any]]
+) -> Iterator[Finding]:
+    name = drivers.daemon_set_name(configuration)
     driver = client.find(DAEMON_SETS, name, CHECKPOINTING_NAMESPACE)
     if driver is None:
         yield error(
@@ -186,6 +286,15 @@ def _driver(client: KubernetesClient, configuration: Mapping[str, Any], where: s
             "all of them, or pods there wait for their volume",
             f"kubectl describe pods -n {CHECKPOINTING_NAMESPACE} -l k8s-app=high-scale-checkpointing",
         )
+        return
+    standing = drivers.standing(configuration, nodes, client.list_all(PODS, CHECKPOINTING_NAMESPACE))
+    if standing.lacking:
+        yield warning(
+            where,
+            f"on nodes of the pool {standing}",
+            "a driver on every node of the pool",
+            f"kubectl get pods -n {CHECKPOINTING_NAMESPACE} -o wide",
+        )
 
 
 def _is_usable(node: Mapping[str, Any]) -> bool:
@@ -203,10 +312,3 @@ def _uses(pod_spec: Mapping[str, Any], resource: str) -> bool:
         resource in ((container.get("resources") or {}).get("limits") or {})
         for container in pod_spec.get("containers") or []
     )
-
-
-def _size(text: Any) -> int | None:
-    try:
-        return parse_bytes(text)
-    except ValueError:
-        return None

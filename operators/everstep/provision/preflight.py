@@ -44,7 +44,9 @@ REACH = Named("the cluster", lambda subject: checks_of_cluster.reach(subject.clu
 CLUSTER = (
     Named("JobSet", lambda subject: checks_of_cluster.jobset(subject.cluster, subject.spec), needed=False),
     Named("priority classes", lambda subject: checks_of_cluster.priority(subject.cluster, subject.spec)),
+    Named("a default class", lambda subject: checks_of_cluster.default_class(subject.cluster, subject.spec), False),
     Named("service account", lambda subject: checks_of_cluster.service_account(subject.cluster, subject.spec), False),
+    Named("quota", lambda subject: checks_of_cluster.quota(subject.cluster, subject.spec), needed=False),
     Named("queue", lambda subject: checks_of_cluster.queue(subject.cluster, subject.spec), needed=False),
     Named(
         "checkpoint configuration",

@@ -1,0 +1,372 @@
+"""What can be wrong with a run before it costs anything, as a table: severity, object, and a piece of the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.provision.test_preflight import backup, make_node, patch_status, put, subject
+
+from everstep.clients.resources import (
+    CHECKPOINT_CONFIGURATIONS,
+    CHECKPOINTING_NAMESPACE,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+)
+from everstep.provision import preflight
+from everstep.provision.preflight import Subject
+from everstep.spec.cluster import ClusterSpec
+from everstep.spec.findings import Finding, FindingsError
+from everstep.spec.parsing import merge, parse
+from everstep.spec.training import TrainingSpec
+
+pytestmark = pytest.mark.sandbox
+__all__ = ["subject"]
+
+POOL = "pools.v6e-2x4"
+CONFIGURATION = "checkpoint_configurations.everstep"
+Edits = dict[str, Any]
+
+# Edits of the run file, edits of the cluster file, severity, object, a piece of what is said.
+FILES: list[tuple[Edits, Edits, str, str, str]] = [
+    ({"name": "Run_1"}, {}, "error", "name", ""),
+    ({"name": "x" * 60}, {}, "error", "name", ""),
+    ({"name": "1run"}, {}, "error", "name", ""),
+    ({"cluster": "tokyo"}, {}, "error", "cluster", "'tokyo', as the run file says"),
+    ({"priority": "training-hihg"}, {}, "error", "priority", "did you mean 'training-high'?"),
+    ({"priority": None}, {}, "error", "priority", "name a priority"),
+    ({"priority": "training-low"}, {}, "error", "priority", "a higher one"),
+    ({"priority": "x"}, {"priorities": {}}, "error", "priority", "it has none"),
+    ({"slices.pool": "v6e-4x4"}, {}, "error", "slices.pool", "did you mean 'v6e-2x4'?"),
+    ({"slices.count": 4}, {}, "error", "slices.count", "enlarge the pool"),
+    ({"slices.count": 0}, {}, "error", "slices.count", ""),
+    ({"slices.count": 3, "slices.spare": "idle"}, {}, "error", "slices.count", "3 and an idle spare"),
+    ({"slices.spare": "any"}, {}, "error", "slices.spare", ""),
+    ({"checkpoints.size": "200MiB"}, {}, "error", "checkpoints.size", "set in_memory_volume_size to 440.0 MiB"),
+    ({"checkpoints.size": "a lot"}, {}, "error", "checkpoints.size", "is no size"),
+    ({"checkpoints.parameters": 8e9}, {}, "error", "checkpoints", "either size or parameters"),
+    ({"checkpoints.size": None, "checkpoints.parameters": 1e9}, {}, "error", "checkpoints.parameters", "2.2 times"),
+    ({"checkpoints.data_parallelism": 3}, {}, "error", "checkpoints.data_parallelism", "1, 2, 4"),
+    ({"checkpoints.local.every_steps": 0}, {}, "error", "checkpoints.local.every_steps", ""),
+    ({"checkpoints.local.directory": "local"}, {}, "error", "checkpoints.local.directory", "absolute path"),
+    ({"checkpoints.backup": {"every_minutes": 0}}, {}, "error", "checkpoints.backup.every_minutes", ""),
+    ({"checkpoints.framework": "pickle"}, {}, "error", "checkpoints.framework", ""),
+    ({"trainer.command": []}, {}, "error", "trainer.command", ""),
+    ({"trainer.image": ""}, {}, "error", "trainer.image", ""),
+    ({"trainer.grace_seconds": 601}, {}, "error", "trainer.grace_seconds", ""),
+    ({"trainer.env": {"EVERSTEP_RUN": "x"}}, {}, "error", "trainer.env", "don't start with EVERSTEP_"),
+    ({"trainer.resources": {"memory": "many"}}, {}, "error", "trainer.resources.memory", "is no size"),
+    ({"final_step": 0}, {}, "error", "final_step", ""),
+    ({"recovery": {"attempts": 0}}, {}, "error", "recovery.attempts", ""),
+    ({"recovery": {"on_kill": "explode"}}, {}, "error", "recovery.on_kill", ""),
+    ({"retention": {"keep_last": 0}}, {}, "error", "retention.keep_last", ""),
+    ({"retention": {"hourly": -1}}, {}, "error", "retention.hourly", "'always'"),
+    ({"prioritty": "x"}, {}, "error", "prioritty", ""),
+    ({}, {f"{CONFIGURATION}.bucket": "gs://acme"}, "error", f"{CONFIGURATION}.bucket", "no gs://"),
+    ({}, {f"{CONFIGURATION}.in_memory_volume_size": 200000}, "error", CONFIGURATION, "such as 200Gi"),
+    ({}, {f"{CONFIGURATION}.machine_type": "a3-highgpu-8g"}, "error", "checkpoint_configurations", "add a checkpoint"),
+    ({}, {f"{CONFIGURATION}.tolerations": [{"operator": "Is"}]}, "error", CONFIGURATION, ""),
+    ({}, {f"{POOL}.topology": "4x4"}, "error", "pools", "chips"),
+    ({}, {f"{POOL}.topology": None}, "error", "pools", "a topology"),
+    ({}, {f"{POOL}.accelerator": "nvidia-h100"}, "error", "pools", "no topology"),
+    ({}, {f"{POOL}.spot": True, f"{POOL}.flex_start": True}, "error", "pools", "one kind of capacity"),
+    ({}, {"priorities": {"system-mine": 1}}, "error", "priorities", "which Kubernetes keeps"),
+    ({}, {"priorities": {"training-high": 2_000_000_000}}, "error", "priorities", "at most 1000000000"),
+    ({}, {"namespace": "Team"}, "error", "namespace", ""),
+    ({}, {"endpoint": "secret"}, "error", "endpoint", ""),
+    ({}, {"buckets": {"unused": {}}}, "error", "", "but 'unused' is neither"),
+    ({"checkpoints.backup": {"every_minutes": 10}}, {}, "warning", "checkpoints.backup.every_minutes", "30 or more"),
+    (
+        {"checkpoints.backup": {"every_minutes": 0.5}},
+        {},
+        "warning",
+        "checkpoints.backup.every_minutes",
+        "for tests only",
+    ),
+    ({"slices.count": 3}, {}, "warning", "slices.spare", "a slice that somebody else runs on"),
+]
+
+
+@pytest.mark.parametrize(("run", "cluster", "severity", "where", "told"), FILES)
+def test_what_is_wrong_with_the_files(
+    run_data: Edits, cluster_data: Edits, run: Edits, cluster: Edits, severity: str, where: str, told: str
+) -> None:
+    findings = read(edited(run_data, run), edited(cluster_data, cluster))
+    assert_told(findings, severity, where, told)
+
+
+def edited(data: Edits, edits: Edits) -> Edits:
+    """A file with some of its keys set, or taken away by None."""
+    for dotted, value in edits.items():
+        *parents, key = dotted.split(".")
+        where = data
+        for parent in parents:
+            where = where[parent]
+        where.pop(key, None)
+        if value is not None:
+            where[key] = value
+    return data
+
+
+def read(run: Mapping[str, Any], cluster: Mapping[str, Any]) -> list[Finding]:
+    try:
+        spec = parse(TrainingSpec, run, "run").on(parse(ClusterSpec, cluster, "cluster"))
+    except FindingsError as refusal:
+        return list(refusal.findings)
+    return spec.findings()
+
+
+def assert_told(findings: list[Finding], severity: str, where: str, told: str) -> None:
+    fitting = [each for each in findings if str(each.severity) == severity and where in str(each) and told in str(each)]
+    assert fitting, [str(each) for each in findings]
+
+
+def unique(subject: Subject) -> str:
+    return subject.spec.name.removeprefix("lm-")
+
+
+def configuration(subject: Subject, change: Edits) -> None:
+    subject.cluster.patch(CHECKPOINT_CONFIGURATIONS, f"config-{unique(subject)}", change)
+
+
+def driver(subject: Subject) -> str:
+    found = subject.cluster.get(CHECKPOINT_CONFIGURATIONS, f"config-{unique(subject)}")
+    return f"multitier-driver-{found['metadata']['uid']}"
+
+
+def memory(subject: Subject, allocatable: str) -> None:
+    path = NODES.path(None, f"node-{unique(subject)}-0-0", "status")
+    patch_status(subject.cluster, path, {"allocatable": {"memory": allocatable}})
+
+
+def quota(subject: Subject, **hard: str) -> None:
+    """A quota of a namespace of the run's own, in which nothing else is looked at."""
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": f"quota-{unique(subject)}"}}
+    named = {key.replace("_", "."): value for key, value in hard.items()}
+    subject.cluster.create(RESOURCE_QUOTAS, {**body, "spec": {"hard": named}}, "default")
+
+
+def victim(subject: Subject) -> None:
+    """A pod of low priority that takes its time to end."""
+    name = f"victim-{unique(subject)}"
+    limits = {"limits": {"google.com/tpu": "4"}}
+    spec = {"priorityClassName": "training-low", "terminationGracePeriodSeconds": 300}
+    spec |= {
+        "nodeName": f"node-{unique(subject)}-0-0",
+        "containers": [{"name": "x", "image": "x", "resources": limits}],
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    subject.cluster.create(PODS, body, "default")
+    patch_status(subject.cluster, PODS.path("default", name, "status"), {"phase": "Running"})
+
+
+def respec(subject: Subject, run: Edits, cluster: Edits | None = None) -> Subject:
+    """The subject with other files."""
+    cluster_spec = parse(ClusterSpec, merge(subject.spec.cluster_spec.model_dump(mode="json"), cluster), "cluster")
+    spec = parse(TrainingSpec, merge(subject.spec.model_dump(mode="json"), run), "run").on(cluster_spec)
+    return replace(subject, spec=spec)
+
+
+def set_manager(subject: Subject, version: str) -> None:
+    container = {"name": "manager", "image": f"registry.k8s.io/jobset/jobset:{version}"}
+    body = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    subject.cluster.patch(DEPLOYMENTS, "jobset-controller-manager", body, "jobset-system", strategic=True)
+
+
+def default_class(subject: Subject) -> None:
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "by-default"}}
+    subject.cluster.create(PRIORITY_CLASSES, {**body, "value": 5, "globalDefault": True})
+
+
+Act = Callable[[Subject], Any]
+# What is done to the cluster or bucket, severity, object, a piece of what is said.
+PLACES: list[tuple[str, Act, str, str, str]] = [
+    (
+        "no class",
+        lambda s: respec(s, {"priority": "new"}, {"priorities": {"new": 9, "a": 1}}),
+        "error",
+        "PriorityClass new",
+        "everstep provision",
+    ),
+    (
+        "another value",
+        lambda s: respec(s, {}, {"priorities": {"training-high": 7, "a": 1}}),
+        "error",
+        "PriorityClass training-high",
+        "can't be changed",
+    ),
+    (
+        "no account",
+        lambda s: respec(s, {"trainer.service_account": "nobody"}),
+        "error",
+        "ServiceAccount default/nobody",
+        "kubectl create serviceaccount nobody",
+    ),
+    ("no queue", lambda s: respec(s, {}, {"queue": "main"}), "error", "LocalQueue default/main", "set queue: null"),
+    (
+        "no configuration",
+        lambda s: s.cluster.delete(CHECKPOINT_CONFIGURATIONS, f"config-{unique(s)}"),
+        "error",
+        "CheckpointConfiguration",
+        "everstep provision CLUSTER_FILE",
+    ),
+    (
+        "leaving",
+        lambda s: (
+            configuration(s, {"metadata": {"finalizers": ["a.dev/b"]}}),
+            s.cluster.delete(CHECKPOINT_CONFIGURATIONS, f"config-{unique(s)}"),
+            None,
+        )[-1],
+        "error",
+        "CheckpointConfiguration",
+        "wait for its end",
+    ),
+    (
+        "another bucket",
+        lambda s: configuration(s, {"spec": {"cloudStorageBucketName": "x"}}),
+        "error",
+        "CheckpointConfiguration",
+        "--recreate",
+    ),
+    (
+        "another size",
+        lambda s: configuration(s, {"spec": {"inMemoryVolumeSize": "1Gi"}}),
+        "error",
+        "CheckpointConfiguration",
+        "inMemoryVolumeSize '1Gi'",
+    ),
+    (
+        "other nodes",
+        lambda s: configuration(s, {"spec": {"nodeSelector": {"node.kubernetes.io/instance-type": "x"}}}),
+        "error",
+        "CheckpointConfiguration",
+        "--recreate",
+    ),
+    (
+        "no driver",
+        lambda s: s.cluster.delete(DAEMON_SETS, driver(s), CHECKPOINTING_NAMESPACE),
+        "error",
+        "CheckpointConfiguration",
+        "look for Conflict",
+    ),
+    (
+        "no driver pod",
+        lambda s: s.cluster.delete(PODS, f"{driver(s)}-0-0", CHECKPOINTING_NAMESPACE),
+        "warning",
+        "CheckpointConfiguration",
+        "0-0 is ending",
+    ),
+    (
+        "little memory",
+        lambda s: memory(s, "200Mi"),
+        "error",
+        "CheckpointConfiguration",
+        "set in_memory_volume_size to less",
+    ),
+    ("hardly memory", lambda s: memory(s, "300Mi"), "warning", "CheckpointConfiguration", "80% of it"),
+    (
+        "too much asked",
+        lambda s: (memory(s, "1Gi"), respec(s, {"trainer.resources": {"memory": "900Mi"}}))[-1],
+        "error",
+        "CheckpointConfiguration",
+        "at most 768.0 MiB",
+    ),
+    (
+        "a node is cordoned",
+        lambda s: s.cluster.patch(NODES, f"node-{unique(s)}-1-1", {"spec": {"unschedulable": True}}),
+        "error",
+        "nodes of pool",
+        "wait for the repair",
+    ),
+    (
+        "a node is leaving",
+        lambda s: s.cluster.patch(
+            NODES,
+            f"node-{unique(s)}-1-1",
+            {"spec": {"taints": [{"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}]}},
+        ),
+        "error",
+        "nodes of pool",
+        "1 whole slices",
+    ),
+    (
+        "a node is silent",
+        lambda s: patch_status(
+            s.cluster,
+            NODES.path(None, f"node-{unique(s)}-1-1", "status"),
+            {"conditions": [{"type": "Ready", "status": "Unknown"}]},
+        ),
+        "error",
+        "nodes of pool",
+        "1 whole slices",
+    ),
+    (
+        "a spare without a driver",
+        lambda s: make_node(s.cluster, s.spec, f"node-{unique(s)}-2-0", "p"),
+        "warning",
+        "CheckpointConfiguration",
+        "4 of 5 nodes",
+    ),
+    ("quota of pods", lambda s: quota(s, pods="3"), "error", "ResourceQuota", "pods: 3 at most"),
+    (
+        "quota of memory",
+        lambda s: (quota(s, requests_memory="3Gi"), respec(s, {"trainer.resources": {"memory": "1Gi"}}))[-1],
+        "error",
+        "ResourceQuota",
+        "kubectl edit resourcequota",
+    ),
+    ("a slow victim", victim, "warning", "victim", "waits up to 300 s"),
+    (
+        "no bucket",
+        lambda s: replace(s, bucket=type(s.bucket)(s.bucket._open_client, "not-there-at-all")),
+        "error",
+        "gs://not-there-at-all",
+        "--enable-hierarchical-namespace",
+    ),
+    (
+        "forced to nothing",
+        lambda s: put(s, "restore.version", "2026-11-01_10-00"),
+        "error",
+        "restore.version",
+        "delete the object",
+    ),
+    ("nothing whole", lambda s: backup(s, "2026-11-01_10-00", 40, nodes=1), "error", "gs://", "allow_fresh_start"),
+    (
+        "sentinel",
+        lambda s: put(s, "atomic-rename-test/dummy-file"),
+        "warning",
+        "atomic-rename-test",
+        "is not hierarchical",
+    ),
+    ("an old controller", lambda s: set_manager(s, "v0.10.1"), "error", "JobSet", "--force-conflicts"),
+    ("an unready controller", lambda s: set_manager(s, "v0.11.2"), "warning", "JobSet", "kubectl describe deployment"),
+    ("a default class", default_class, "warning", "PriorityClass by-default", "kubectl patch priorityclass by-default"),
+]
+
+
+@pytest.mark.parametrize(
+    ("act", "severity", "where", "told"), [row[1:] for row in PLACES], ids=[row[0] for row in PLACES]
+)
+def test_what_is_wrong_with_cluster_and_bucket(
+    subject: Subject, act: Act, severity: str, where: str, told: str
+) -> None:
+    changed = act(subject)
+    checked = changed if isinstance(changed, Subject) else subject
+    try:
+        assert_told(preflight.check(checked), severity, where, told)
+    finally:
+        # Shared by all rows.
+        set_manager(subject, "v0.11.1")
+        subject.cluster.delete(PRIORITY_CLASSES, "by-default")
+        subject.cluster.delete(RESOURCE_QUOTAS, f"quota-{unique(subject)}", "default")
+        subject.cluster.delete(PODS, f"victim-{unique(subject)}", "default")
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len(FILES) + len(PLACES) >= 60
