@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 import time
@@ -17,22 +18,33 @@ from tests.conformance.api import Api
 from tests.conformance.hollow_kubelet import HollowKubelet
 
 from everstep.clients.access import ClusterAccess, StorageAccess
+from everstep.clients.errors import NotFound
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import (
     CHECKPOINT_CONFIGURATIONS,
     CHECKPOINTING_NAMESPACE,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
+    DEPLOYMENTS,
     JOBSETS,
     NAMESPACES,
     PODS,
     SERVICE_ACCOUNTS,
+    WORKLOADS,
     Resource,
 )
 from everstep.launch.launcher import Launcher
 from everstep.launch.outcome import conclude
 from everstep.provision import preflight, priority_classes
+from everstep.provision.changes import Mode, Waiting
+from everstep.provision.in_cluster.checkpointing import kind_served
+from everstep.provision.in_cluster.steps import in_cluster_steps
 from everstep.provision.permissions import IDENTITIES, rbac, service_account_subject
 from everstep.provision.preflight import Subject
+from everstep.provision.site import Site
+from everstep.provision.steps import Report, advance
+from everstep.provision.upgrade import after_upgrade, before_upgrade
+from everstep.provision.waits import KINDS
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.training import TrainingSpec
 from everstep.watch.follower import Follower, WaitEnd
@@ -146,6 +158,7 @@ def configure_checkpointing(admin: KubernetesClient, spec: TrainingSpec) -> None
         "cloudStorageBucketName": wanted.bucket,
         "nodeSelector": {"node.kubernetes.io/instance-type": wanted.machine_type},
         "inMemoryVolumeSize": wanted.in_memory_volume_size,
+        "tolerations": [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}],
     }
     made = admin.create(
         CHECKPOINT_CONFIGURATIONS,
@@ -185,7 +198,7 @@ async def test_the_printed_rights_are_enough_for_a_run_and_none_is_left_unused(c
 
     with_queue = spec.cluster_spec.model_copy(update={"queue": "kueue"})
     assert await asyncio.to_thread(check, spec.on(with_queue)) == []
-    priority_classes.ensure(cluster.access("provisioner").open(), spec.cluster_spec.priorities)
+    priority_classes.ensure(cluster.admin, spec.cluster_spec.priorities)
     assert await asyncio.to_thread(check, spec) == []
 
     launched = await asyncio.to_thread(cluster.launcher().launch)
@@ -245,8 +258,138 @@ async def test_the_printed_rights_are_enough_for_a_run_and_none_is_left_unused(c
 
     refused = [entry for entry in cluster.requests() if entry["responseStatus"]["code"] == 403]
     assert refused == []
-    unused = granted() - used(cluster) - RARE
+    unused = {each for each in granted() if each[0] != "provisioner"} - used(cluster) - RARE
     assert unused == set()
+
+
+async def test_the_provisioners_rights_are_enough_and_none_is_left_unused(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud_storage: Any
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud_storage.address)
+    await asyncio.to_thread(provision_and_upgrade, cluster, tmp_path)
+    refused = [entry for entry in cluster.requests() if entry["responseStatus"]["code"] == 403]
+    assert refused == []
+    unused = {each for each in granted() if each[0] == "provisioner"} - used(cluster)
+    assert unused == set()
+
+
+def provision_and_upgrade(cluster: Cluster, folder: Path) -> None:
+    """Every step inside the cluster and the whole upgrade, with the provisioner's own rights."""
+    admin, spec = cluster.admin, cluster.spec
+    cluster.access("provisioner")
+    kubeconfig = str(cluster.directory / "provisioner.kubeconfig")
+    queued = queue_by_hand(admin)
+    with Site(spec.cluster_spec, folder=folder, kubeconfig=kubeconfig) as site:
+        controller, classes, configurations = in_cluster_steps(site)
+        assert advance(classes, Report(Mode.APPLY), print) is None
+        assert [change.object for change in classes.look().changes] == []
+        install_jobset(admin)
+        waiting = advance(controller, Report(Mode.APPLY), print)
+        assert waiting is not None
+        assert "took more than" in wait_briefly(site, waiting)
+        assert configurations.look().waiting is None
+        cluster.add_slice(0)
+        deadline = time.monotonic() + 20
+        while (waiting := configurations.look().waiting) is None:
+            assert time.monotonic() < deadline
+        assert waiting.kind == "driver_ready"
+        assert "0 of 2 nodes" in wait_briefly(site, waiting)
+        assert "is served" in wait_briefly(site, kind_served())
+
+        launched = cluster.launcher().launch()
+        cluster.add_slice(1)
+        cluster.wait_until_ready(0)
+        suspending, removing = before_upgrade(site, "next", unsaved=True)
+        waiting = suspending.look().changes[0].act()
+        assert waiting is not None and waiting.kind == "run_saved"
+        wait_briefly(site, waiting)
+        bucket = cluster.storage.open(spec.bucket)
+        bucket.write_text(f"{spec.name}/checkpoints/7/commit_success.txt", "", generation=None)
+        answered = {"save_answered": waiting.arguments["request"], "save_step": 7}
+        bucket.write(f"{spec.name}/everstep/status.json", answered, generation=None)
+        actions = [change.action for change in suspending.look().changes]
+        assert actions == ["suspend", "suspend"]
+        for change in suspending.look().changes:
+            change.act()
+        assert admin.get(JOBSETS, spec.name, TEAM)["spec"]["suspend"] is True
+        assert admin.get(WORKLOADS, queued, TEAM)["spec"]["active"] is False
+        admin.delete(JOBSETS, queued, TEAM)
+        waiting = removing.look().changes[0].act()
+        assert waiting is not None and waiting.kind == "configuration_gone"
+        for driver in admin.list_all(DAEMON_SETS, CHECKPOINTING_NAMESPACE):
+            admin.delete(DAEMON_SETS, driver["metadata"]["name"], CHECKPOINTING_NAMESPACE)
+        assert "the RAM is free" in wait_briefly(site, waiting, seconds=20)
+        making, resuming = after_upgrade(site, "next")
+        waiting = making.look().changes[0].act()
+        assert waiting is not None
+        assert "has not made DaemonSet" in wait_briefly(site, waiting)
+        (resumption,) = (change for change in resuming.look().changes if spec.name in change.object)
+        resumption.act()
+        assert admin.get(JOBSETS, spec.name, TEAM)["spec"]["suspend"] is False
+        assert launched.state.uid == admin.get(JOBSETS, spec.name, TEAM)["metadata"]["uid"]
+
+
+def wait_briefly(site: Site, waiting: Waiting, *, seconds: float = 4) -> str:
+    """How a wait ends, or how things stand after some seconds."""
+    module, _, name = KINDS[waiting.kind].partition(":")
+    wait = getattr(importlib.import_module(module), name)({**waiting.arguments, "poll": 0.3}, site.access())
+
+    async def look() -> str:
+        try:
+            async with asyncio.timeout(seconds):
+                return str(await wait.outcome())
+        except TimeoutError:
+            return f"took more than {seconds} s: {wait.standing}"
+
+    return asyncio.run(look())
+
+
+def install_jobset(admin: KubernetesClient) -> None:
+    """A Deployment as JobSet's manifest has it; nobody runs it."""
+    container = {"name": "manager", "image": "registry.k8s.io/jobset/jobset:v0.11.1"}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    body = {"metadata": {"name": "jobset-controller-manager"}, "apiVersion": "apps/v1", "kind": "Deployment"}
+    if admin.find(NAMESPACES, "jobset-system") is None:
+        admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "jobset-system"}})
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    if admin.find(DEPLOYMENTS, "jobset-controller-manager", "jobset-system") is None:
+        admin.create(DEPLOYMENTS, {**body, "spec": spec}, "jobset-system")
+
+
+def queue_by_hand(admin: KubernetesClient) -> str:
+    """A JobSet that a queue rules, and its Workload as Kueue makes it."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"kind": "Workload", "plural": "workloads", "singular": "workload", "listKind": "WorkloadList"}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
+    kueue = {"group": "kueue.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]}
+    metadata = {"name": "workloads.kueue.x-k8s.io"}
+    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata}
+    admin.create(CUSTOM_RESOURCE_DEFINITIONS, {**kind, "spec": kueue})
+    pod = {
+        "restartPolicy": "Never",
+        "nodeSelector": {"node.kubernetes.io/instance-type": "ct6e-standard-4t"},
+        "containers": [{"name": "other", "image": "none"}],
+        "volumes": [{"name": "checkpoint", "csi": {"driver": "multitier-checkpoint.csi.storage.gke.io"}}],
+    }
+    job = {"name": "slice", "template": {"spec": {"template": {"spec": pod}}}}
+    labels = {"kueue.x-k8s.io/queue-name": "main"}
+    body = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "queued", "labels": labels},
+    }
+    made = admin.create(JOBSETS, {**body, "spec": {"replicatedJobs": [job]}}, TEAM)
+    owner = {"apiVersion": made["apiVersion"], "kind": "JobSet", "name": "queued", "uid": made["metadata"]["uid"]}
+    workload = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "spec": {"active": True}}
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            admin.create(WORKLOADS, {**workload, "metadata": {"name": "queued", "ownerReferences": [owner]}}, TEAM)
+            return "queued"
+        except NotFound:
+            # A new kind is served a moment after it was defined.
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
 
 # A run that is lost on more hosts than a few makes the wait list nodes instead of reading each.

@@ -74,7 +74,7 @@ IDENTITIES = {
             "launcher",
             "Airflow's workers: preflight, launch, verdict, gate, retention plan",
             anywhere=(
-                Rule(resources.PRIORITY_CLASSES, ("get",), "preflight: the run's class and its value"),
+                Rule(resources.PRIORITY_CLASSES, ("get", "list"), "preflight: the run's class; a default one"),
                 Rule(resources.NODES, ("list",), "preflight: whole slices of the pool"),
                 Rule(resources.PODS, ("list",), "preflight: who would give up a slice, in all namespaces"),
                 Rule(resources.CHECKPOINT_CONFIGURATIONS, ("get",), "preflight: bucket and size of the RAM disks"),
@@ -95,6 +95,7 @@ IDENTITIES = {
                 Rule(resources.PODS, ("list",), "verdict: exit codes of failed pods"),
                 Rule(resources.SERVICE_ACCOUNTS, ("get",), "preflight: the pods' service account"),
                 Rule(resources.LOCAL_QUEUES, ("get",), "preflight: the queue, where Kueue rules"),
+                Rule(resources.RESOURCE_QUOTAS, ("list",), "preflight: room for the run's pods"),
             ),
             elsewhere={
                 resources.CHECKPOINTING_NAMESPACE: (
@@ -118,8 +119,39 @@ IDENTITIES = {
         ),
         Identity(
             "provisioner",
-            "what prepares clusters: priority classes",
-            anywhere=(Rule(resources.PRIORITY_CLASSES, ("get", "create"), "classes of the cluster file"),),
+            "what prepares, upgrades and clears clusters; installing JobSet from a manifest takes an administrator",
+            anywhere=(
+                Rule(
+                    resources.CUSTOM_RESOURCE_DEFINITIONS,
+                    ("get",),
+                    "whether JobSet and the checkpointing add-on are installed",
+                    names=(resources.JOBSET_DEFINITION, resources.CHECKPOINT_DEFINITION),
+                ),
+                Rule(resources.PRIORITY_CLASSES, ("list", "create"), "classes of the cluster file; a default one"),
+                Rule(
+                    resources.CHECKPOINT_CONFIGURATIONS,
+                    ("get", "list", "create", "delete"),
+                    "configurations of the cluster file, and others that overlap with them",
+                ),
+                Rule(resources.NODES, ("list",), "nodes that a configuration selects, and their memory"),
+                Rule(resources.PODS, ("list",), "drivers on each node, and who uses them in any namespace"),
+                Rule(resources.JOBSETS, ("list",), "runs on a driver, in any namespace"),
+            ),
+            own=(
+                Rule(resources.JOBSETS, ("get", "patch"), "upgrade: suspend and resume runs"),
+                Rule(resources.PODS, ("patch",), "upgrade: ask a run for a durable save"),
+                Rule(resources.WORKLOADS, ("list", "patch"), "upgrade: suspend and resume runs where Kueue rules"),
+            ),
+            elsewhere={
+                resources.CHECKPOINTING_NAMESPACE: (
+                    Rule(resources.DAEMON_SETS, ("get",), "the driver of a configuration"),
+                    Rule(resources.EVENTS, ("list",), "why a driver is not ready"),
+                ),
+                "default": (Rule(resources.EVENTS, ("list",), "conflicts of configurations"),),
+                resources.JOBSET_NAMESPACE: (
+                    Rule(resources.DEPLOYMENTS, ("get", "list", "patch"), "JobSet's version and resources"),
+                ),
+            },
         ),
         Identity(
             "trainer",
@@ -138,7 +170,8 @@ def rbac(identity: Identity, *, namespace: str, subject: Object) -> list[Object]
     documents: list[Object] = []
     if identity.anywhere:
         documents += _granted("ClusterRole", identity.role, None, identity.anywhere, subject)
-    for where, rules in {namespace: identity.own, **identity.elsewhere}.items():
+    places = {**identity.elsewhere, namespace: (*identity.own, *identity.elsewhere.get(namespace, ()))}
+    for where, rules in places.items():
         if rules:
             documents += _granted("Role", identity.role, where, rules, subject)
     return documents
