@@ -79,6 +79,31 @@ def _add_fault(verbs: SubParsers) -> None:
     kill = _verb(kinds, "kill-pod", "a signal for the containers of one pod", _fault)
     kill.add_argument("pod", metavar="NAMESPACE/POD")
     kill.add_argument("--signal", type=int, default=9, help="its number (default: 9, SIGKILL)")
+    _add_symptoms(kinds)
+
+
+def _add_symptoms(kinds: SubParsers) -> None:
+    denied = _verb(kinds, "driver-denied", "the checkpoint drivers lose their rights in Cloud Storage", _fault)
+    token = _verb(kinds, "token-failure", "pods get no tokens: the metadata server does not answer", _fault)
+    flat = _verb(kinds, "bucket-flat", "a bucket that has no hierarchical namespace", _fault)
+    flat.add_argument("bucket")
+    image = _verb(kinds, "image-missing", "images that no registry has, by a regular expression", _fault)
+    image.add_argument("image", nargs="?", default="")
+    stuck = _verb(kinds, "stuck-finalizer", "a CheckpointConfiguration that can't be deleted", _fault)
+    stuck.add_argument("name")
+    pool = _verb(kinds, "node-pool-fails", "node pools that can't be created or resized", _fault)
+    pool.add_argument("kind", choices=("quota", "stockout", "internal"))
+    webhook = _verb(kinds, "webhook-rejects", "JobSets that the controller's webhook denies", _fault)
+    webhook.add_argument("--message", default="spec.replicatedJobs: Invalid value: a fault that was asked for")
+    for parser in (pool, webhook):
+        parser.add_argument("--times", type=int, default=1, help="how often (default: 1)")
+    says = _verb(kinds, "replicator-says", "a line in a node's replicator.errors or replicator.failed", _fault)
+    says.add_argument("node")
+    says.add_argument("file", choices=("errors", "failed"))
+    says.add_argument("message")
+    off = _verb(kinds, "add-on-off", "the cluster's add-on HighScaleCheckpointing is switched off", _fault)
+    for parser in (denied, token, image, stuck, pool, webhook, off):
+        parser.add_argument("--undo", action="store_true", help="mend it again")
 
 
 def _add_repair(parser: argparse.ArgumentParser) -> None:
@@ -178,6 +203,9 @@ def _fault_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
         if not slash:
             raise ValueError(f"{arguments.pod!r} is no pod: expected NAMESPACE/POD, such as default/{arguments.pod}")
         return {"namespace": namespace, "pod": pod, "signal": arguments.signal}
+    if arguments.fault not in ("node-gone", "node-silent", "pool-gone"):
+        names = ("bucket", "image", "name", "kind", "times", "message", "node", "file", "undo")
+        return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
     target = "pool" if arguments.fault == "pool-gone" else "node"
     return {target: getattr(arguments, target), "repair_after": arguments.repair_after}
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from everstep_sandbox.kubelet import probes
 from everstep_sandbox.kubelet.environment import ConfigError
+from everstep_sandbox.kubelet.images import ImageProblem
 from everstep_sandbox.kubelet.pod_status import ContainerState
 from everstep_sandbox.kubelet.process import ContainerProcess
 
@@ -23,6 +24,7 @@ _FIRST_BACK_OFF = 10.0
 _LONGEST_BACK_OFF = 300.0
 _STEADY = 600.0
 _CONFIG_RETRY = 10.0
+_PULL_SECONDS = 2.0
 
 
 class Start(Protocol):
@@ -59,6 +61,7 @@ class Container:
         self._speed = speed
         self._report = report
         self._back_off = 0.0
+        self._pull_back_off = 0.0
 
     async def run(self) -> int:
         """Returns the exit code of the last run; cancelling leaves a running process to `stop`."""
@@ -87,6 +90,8 @@ class Container:
             try:
                 self.process = await self._start(self.spec)
                 break
+            except ImageProblem as problem:
+                await self._wait_for_image(problem)
             except ConfigError as error:
                 self.state.back_off("CreateContainerConfigError", str(error))
                 self._changed()
@@ -112,6 +117,24 @@ class Container:
         self._record(code)
         if time.monotonic() - began > _STEADY / self._speed:
             self._back_off = 0.0
+
+    async def _wait_for_image(self, problem: ImageProblem) -> None:
+        """The states and events of a pull that failed: first the error, then the back-off until the next try."""
+        image = self.spec.get("image", "")
+        self.state.back_off(problem.reason, str(problem))
+        self._changed()
+        if problem.reason == "InvalidImageName":
+            self._report("Warning", "InspectFailed", str(problem))
+            self._report("Warning", "Failed", "Error: InvalidImageName")
+        else:
+            self._report("Warning", "Failed", f'Failed to pull image "{image}": {problem}')
+            self._report("Warning", "Failed", "Error: ErrImagePull")
+            await asyncio.sleep(_PULL_SECONDS / self._speed)
+            self.state.back_off("ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {problem}')
+            self._changed()
+            self._report("Normal", "BackOff", f'Back-off pulling image "{image}"')
+        self._pull_back_off = min(max(2 * self._pull_back_off, _FIRST_BACK_OFF), _LONGEST_BACK_OFF)
+        await asyncio.sleep(self._pull_back_off / self._speed)
 
     def _record(self, code: int) -> None:
         self.state.terminate(code, _now())

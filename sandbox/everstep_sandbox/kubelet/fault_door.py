@@ -21,6 +21,9 @@ def fault_routes(fleet: Fleet) -> list[web.RouteDef]:
         "node-gone": lambda body: fleet.lose_node(body["node"], body.get("repair_after")),
         "node-silent": lambda body: fleet.silence_node(body["node"], body.get("repair_after")),
         "pool-gone": lambda body: fleet.lose_pool(body["pool"], body.get("repair_after")),
+        "token-failure": lambda body: fleet.break_tokens(bool(body.get("undo"))),
+        "restart-drivers": lambda body: fleet.restart_drivers(),
+        "image-missing": lambda body: _at_once(fleet.lose_image(str(body["image"]), bool(body.get("undo")))),
         "resize": lambda body: fleet.resize(list(body["machines"])),
         "wipe-ram": lambda body: fleet.wipe_ram(list(body.get("nodes") or ())),
         "kill-pod": lambda body: fleet.kill_pod(
@@ -42,3 +45,7 @@ def fault_routes(fleet: Fleet) -> list[web.RouteDef]:
             return web.json_response({"error": f"Fault {kind}: the Kubernetes API failed: {error}"}, status=502)
 
     return [web.post("/faults/{kind}", fault)]
+
+
+async def _at_once(done: Object) -> Object:
+    return done

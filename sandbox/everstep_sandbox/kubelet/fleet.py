@@ -130,6 +130,35 @@ class Fleet:
                 context.may_start.set()
         return {"wiped": [context.name for context in contexts], "killed": len(ending)}
 
+    async def break_tokens(self, undo: bool) -> Object:
+        """No pod gets a token of its ServiceAccount from now on; drivers are started again, and wait for theirs."""
+        self._kubelet.identities.are_broken = not undo
+        return {"tokens": "given" if undo else "refused", "restarted": await self._restart_drivers()}
+
+    async def restart_drivers(self) -> Object:
+        """The checkpoint drivers' pods are deleted: new ones mount their bucket anew."""
+        return {"restarted": await self._restart_drivers()}
+
+    def lose_image(self, image: str, undo: bool) -> Object:
+        """Images that match can't be pulled from now on; with `undo` all are there again."""
+        images = self._kubelet.images
+        if undo:
+            images.missing.clear()
+        else:
+            images.missing.append(image)
+        return {"missing": images.missing}
+
+    async def _restart_drivers(self) -> int:
+        drivers = [
+            worker.pod["metadata"]["name"]
+            for worker in self._kubelet.workers()
+            if worker.pod["metadata"]["namespace"] == _DRIVER_NAMESPACE
+        ]
+        for name in drivers:
+            with contextlib.suppress(ApiFailure):
+                await self._api.delete(f"/api/v1/namespaces/{_DRIVER_NAMESPACE}/pods/{name}")
+        return len(drivers)
+
     async def kill_pod(self, namespace: str, name: str, number: int) -> Object:
         """Sends a signal to the main containers of a pod."""
         for worker in self._kubelet.workers():

@@ -17,8 +17,6 @@ from everstep_sandbox.kubelet.environment import ConfigError
 
 Object = dict[str, Any]
 
-NO_TOKEN = "no workload identity"
-
 
 class Identities:
     """The addresses of one storage server, by pod. Where there is no cluster's record all pods are its owner."""
@@ -27,6 +25,8 @@ class Identities:
         self._directory = directory
         self._storage = storage
         self._addresses: dict[str, str] = {}
+        self.are_broken = False
+        """A fault: no pod gets a token."""
 
     def principal(self, pod: Object, *, has_metadata_server: bool) -> str | None:
         """Whose tokens a pod gets: its ServiceAccount's, its machine's; None where identities are not looked at."""
@@ -68,8 +68,9 @@ class Identities:
         account = f"{pod['metadata']['namespace']}/{pod['spec'].get('serviceAccountName') or 'default'}"
         if not cluster.gcs_fuse:
             return "driver name gcsfuse.csi.storage.gke.io not found in the list of registered CSI drivers"
-        if cluster.workload_pool is None or not has_metadata_server:
+        if cluster.workload_pool is None or not has_metadata_server or self.are_broken:
             why = "the cluster has no workload pool" if cluster.workload_pool is None else "no GKE metadata server"
+            why = "the metadata server does not answer" if self.are_broken else why
             return (
                 "rpc error: code = Unauthenticated desc = failed to prepare storage service: storage service manager "
                 f"failed to setup service: timed out waiting for the condition: Unable to generate access token for "

@@ -11,6 +11,7 @@ from typing import Any
 from everstep_sandbox.kubelet.addresses import Network, NodeAddresses
 from everstep_sandbox.kubelet.api import Api
 from everstep_sandbox.kubelet.identities import Identities
+from everstep_sandbox.kubelet.images import Images
 from everstep_sandbox.kubelet.pod_worker import NodeContext, PodWorker, Surroundings
 from everstep_sandbox.kubelet.process import OrphanReaper, kill_marked
 from everstep_sandbox.machine_kinds import METADATA_SERVER_LABEL
@@ -38,7 +39,9 @@ class Kubelet:
     ) -> None:
         self._directory = directory
         self._hosts: dict[str, str] = {}
-        self._surroundings = Surroundings(api, directory, speed, Identities(directory, storage), self._hosts)
+        self.identities = Identities(directory, storage)
+        self.images = Images()
+        self._surroundings = Surroundings(api, directory, speed, self.identities, self.images, self._hosts)
         self._api = api
         self._contexts: dict[str, NodeContext] = {}
         self._addresses: dict[str, NodeAddresses] = {}

@@ -17,6 +17,7 @@ from everstep_sandbox.kubelet.api import Api
 from everstep_sandbox.kubelet.container import Container
 from everstep_sandbox.kubelet.container_log import log_path
 from everstep_sandbox.kubelet.identities import Identities
+from everstep_sandbox.kubelet.images import Images
 from everstep_sandbox.kubelet.pod_status import ContainerState, is_sidecar, phase
 from everstep_sandbox.kubelet.process import ContainerProcess, kill_marked
 from everstep_sandbox.kubelet.references import References
@@ -54,6 +55,7 @@ class Surroundings:
     directory: Path
     speed: float
     identities: Identities
+    images: Images
     hosts: Mapping[str, str]
     """Pod DNS names (`hostname.subdomain`) of a namespace's pods -> address; changes all the time."""
 
@@ -259,6 +261,7 @@ class PodWorker:
 
     async def _start(self, container: Object) -> ContainerProcess:
         await self.node.may_start.wait()
+        self._surroundings.images.check(str(container.get("image") or ""))
         await self._references.fetch(self.pod)
         rewriter = Rewriter(mounts(container, self.volumes.paths), self._surroundings.hosts)
         declared = environment.declared(self.view, container, self._references.data)

@@ -22,6 +22,7 @@ from everstep_sandbox.stack import furnish, record, supervisor, sweep
 from everstep_sandbox.stack.parts import PART_MARKER, log_end
 from everstep_sandbox.stack.record import Record
 from everstep_sandbox.stack.supervisor import READY, Settings
+from everstep_sandbox.stack.symptoms import NotPossible, Symptoms, said
 
 Object = dict[str, Any]
 Print = Callable[[str], None]
@@ -109,6 +110,14 @@ def status(directory: Path) -> Object:
 def fault(directory: Path, kind: str, arguments: Object) -> Object:
     """Does a fault and returns what was done; raises SandboxError."""
     known = _running(directory)
+    symptoms = Symptoms(directory, known)
+    if kind in symptoms.kinds:
+        try:
+            return symptoms.kinds[kind](arguments)
+        except furnish.RequestError as error:
+            raise SandboxError(f"Fault {kind}: {said(error.said)}") from error
+        except (NotPossible, OSError) as error:
+            raise SandboxError(f"Fault {kind}: {error}") from error
     if not known.is_alive("kubelet"):
         raise SandboxError(f"The kubelet of the sandbox in {directory} has ended; everstep sandbox up starts it again")
     try:
@@ -202,6 +211,8 @@ def _check_same(settings: Settings, known: Record) -> None:
 
 def _check_programs(settings: Settings) -> None:
     if settings.controlplane == "real":
+        if settings.empty:
+            raise SandboxError("An empty project has the sandbox's own control plane: leave --controlplane real out")
         try:
             programs.find()
         except programs.ProgramsMissing as missing:

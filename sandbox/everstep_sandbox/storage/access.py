@@ -8,6 +8,7 @@ caller without either owns the project.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ class Access:
         self._vault = vault
         self._path = sandbox / "google" / "state.json"
         self._identities = Identities(sandbox, PROJECT)
+        self.denied: set[str] = set()
+        """A fault: patterns of identities that may do nothing, whatever policies say."""
         self._seen: tuple[int, Object] = (-1, {})
 
     @property
@@ -72,6 +75,8 @@ class Access:
     def may(self, caller: str, permission: str, bucket: str, subject: Subject | None = None) -> bool:
         if caller == OWNER:
             return True
+        if any(re.search(pattern, caller) for pattern in self.denied):
+            return False
         asked = subject or Subject(f"projects/_/buckets/{bucket}", "storage.googleapis.com/Bucket")
         for binding in self._bindings(bucket):
             if self._is_member(caller, binding.get("members", ())) and self._holds(binding["role"], permission):

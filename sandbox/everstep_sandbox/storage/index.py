@@ -94,6 +94,7 @@ class Index:
         self._database.execute(
             "INSERT INTO buckets (name, hierarchical, created, updated, metageneration, settings)"
             " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET updated = excluded.updated,"
+            " hierarchical = excluded.hierarchical,"
             " metageneration = excluded.metageneration, settings = excluded.settings",
             (
                 bucket.name,

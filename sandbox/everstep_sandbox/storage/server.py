@@ -35,8 +35,9 @@ class Server:
     def __init__(self, directory: Path, sandbox: Path | None = None) -> None:
         """Honours identities and policies of `sandbox` where one is given; otherwise everybody may do everything.
 
-        Beside Cloud Storage it serves ``/_sandbox/…``: `requests` (counts), `faults`, and `doors` (an address for an
-        identity). Calls that change a bucket or its policy are noted in ``<directory>/calls.jsonl``.
+        Beside Cloud Storage it serves ``/_sandbox/…``: `requests` (counts), `faults`, `doors` (an address for an
+        identity), `denied` (identities that may do nothing), `flatten` (a bucket loses its hierarchical namespace).
+        Calls that change a bucket or its policy are noted in ``<directory>/calls.jsonl``.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.address = ""
@@ -50,6 +51,8 @@ class Server:
         application.router.add_route("GET", "/_sandbox/requests", self._requests)
         application.router.add_route("*", "/_sandbox/faults", self._set_faults)
         application.router.add_route("POST", "/_sandbox/doors", self._open_door)
+        application.router.add_route("*", "/_sandbox/denied", self._set_denied)
+        application.router.add_route("POST", "/_sandbox/flatten", self._flatten)
         application.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
 
@@ -122,6 +125,24 @@ class Server:
         address = self._doors.address(str((await incoming.json())["identity"]))
         await self._listen_at(address)
         return web.json_response({"address": f"http://{address}:{self._port}"})
+
+    async def _set_denied(self, incoming: web.Request) -> web.Response:
+        if self._access is None:
+            return web.json_response({"error": "This server looks at no identities."}, status=409)
+        if incoming.method == "POST":
+            self._access.denied.add(str((await incoming.json())["identity"]))
+        elif incoming.method == "DELETE":
+            self._access.denied.clear()
+        return web.json_response({"denied": sorted(self._access.denied)})
+
+    async def _flatten(self, incoming: web.Request) -> web.Response:
+        try:
+            bucket = self._vault.bucket(str((await incoming.json())["bucket"]))
+        except errors.StorageError as refused:
+            return web.json_response({"error": refused.message}, status=refused.status)
+        with self._vault.index.transaction():
+            self._vault.index.put_bucket(dataclasses.replace(bucket, hierarchical=False))
+        return web.json_response({"bucket": bucket.name, "hierarchical": False})
 
     async def _listen_at(self, address: str) -> None:
         if address not in self._open:

@@ -35,11 +35,12 @@ class FaultRule:
     reset: bool = False
     stall: bool = False
     token: str | None = None
+    message: str = "fault asked of the sandbox"
 
     def error(self) -> ApiError:
         status = self.status or 500
         details = {"retryAfterSeconds": self.retry_after} if self.retry_after is not None else None
-        return ApiError(status, _REASONS.get(status, "InternalError"), "fault asked of the sandbox", details)
+        return ApiError(status, _REASONS.get(status, "InternalError"), self.message, details)
 
 
 class FaultRules:
@@ -50,7 +51,7 @@ class FaultRules:
 
     def add(self, asked: dict[str, Any]) -> None:
         """Adds {"match": regex, "status": code, "times": n, "retryAfter": s, "delay_ms": ms, "reset": true,
-        "stall": true, "token": the only one that the rule is about}."""
+        "stall": true, "token": the only one that the rule is about, "message": what a refusal says}."""
         try:
             match = re.compile(asked["match"])
         except (KeyError, TypeError, re.error) as error:
@@ -67,6 +68,7 @@ class FaultRules:
                 bool(asked.get("reset", False)),
                 bool(asked.get("stall", False)),
                 asked.get("token"),
+                str(asked.get("message", "fault asked of the sandbox")),
             )
         )
 
