@@ -110,6 +110,19 @@ class BucketClient:
         """Return the `google.cloud.storage.Client` itself, for what this class has no method for."""
         return self._asked(f"open gs://{self.name}", lambda: self._client)
 
+    def metadata(self) -> dict[str, Any]:
+        """Return the bucket's own description, as the API spells it. Raises NotFound when there is no such bucket."""
+        bucket = self._asked(f"look at gs://{self.name}", lambda: self._client.get_bucket(self.name, **self._reading))
+        return dict(bucket._properties)
+
+    def policy(self) -> dict[str, Any]:
+        """Return who may do what with the bucket: version and bindings. Raises NotFound without the bucket."""
+        found = self._asked(
+            f"look at the policy of gs://{self.name}",
+            lambda: self._bucket.get_iam_policy(requested_policy_version=3, **self._reading),
+        )
+        return dict(found.to_api_repr())
+
     def run(self, steps: Steps[Result]) -> Result:
         """Carry out a reading, and return its result."""
         answers: list[Answer] | None = None
