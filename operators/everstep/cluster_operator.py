@@ -15,6 +15,8 @@ from everstep.run_operator import parse_overrides, told
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from everstep.doctor.diagnosis import Diagnosis
+    from everstep.doctor.evidence import Evidence
     from everstep.provision.changes import Mode, Step, Waiting
     from everstep.provision.site import Site
     from everstep.provision.steps import Report
@@ -75,7 +77,7 @@ class ClusterOperator(BaseOperator):
 
         report = Report.of(event["report"])
         if event["kind"] != "done":
-            raise AirflowException(event["message"])
+            raise AirflowException(self._explained(event["message"]))
         self.log.info("%s", event["message"])
         return self._apply(report)
 
@@ -136,8 +138,18 @@ class ClusterOperator(BaseOperator):
 
         event = asyncio.run(wait_for(waiting, access, deadline))
         if event["kind"] != "done":
-            raise AirflowException(event["message"])
+            raise AirflowException(self._explained(event["message"]))
         self.log.info("%s", event["message"])
+
+    def _explained(self, message: str) -> str:
+        """Return why a wait failed, with what the doctor says of the cluster."""
+        from everstep.doctor.live import ATTACHED_LOG_LINES, ATTACHED_SECONDS, examine_site, explained
+
+        def look() -> tuple[Evidence, list[Diagnosis]]:
+            with self.site() as site:
+                return examine_site(site, seconds=ATTACHED_SECONDS, log_lines=ATTACHED_LOG_LINES)
+
+        return explained(message, look)
 
     def _log_findings(self, findings: Sequence[Finding]) -> None:
         from everstep.spec.findings import Severity

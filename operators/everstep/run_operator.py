@@ -124,6 +124,12 @@ class RunOperator(BaseOperator):
             bucket=spec.bucket,
         )
 
+    def explained(self, spec: TrainingSpec, message: str) -> str:
+        """Return why something failed, with what the doctor says of the run. Never raises."""
+        from everstep.doctor.live import ATTACHED_LOG_LINES, ATTACHED_SECONDS, examine_run, explained
+
+        return explained(message, lambda: examine_run(spec, seconds=ATTACHED_SECONDS, log_lines=ATTACHED_LOG_LINES))
+
     def log_findings(self, findings: Sequence[Finding]) -> None:
         """Write findings to the task's log, each at its level."""
         levels = {Severity.ERROR: self.log.error, Severity.WARNING: self.log.warning, Severity.NOTE: self.log.info}

@@ -29,12 +29,8 @@ def write(evidence: Evidence, directory: Path) -> Path:
 
     Raises FindingsError when something is there already, or it can't be written.
     """
+    refuse_existing(directory)
     directory = directory.absolute()
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise FindingsError(
-            "the bundle can't be written",
-            [error(str(directory), "there is something already", "a directory that is not there", "name another one")],
-        )
     clean = redacted(evidence)
     aside = directory.with_name(f".{directory.name}.{os.getpid()}")
     try:
@@ -63,6 +59,15 @@ def write(evidence: Evidence, directory: Path) -> Path:
             [error(str(directory), failure.strerror or str(failure), "a directory to write to", "name another one")],
         ) from failure
     return directory
+
+
+def refuse_existing(directory: Path) -> None:
+    """Raise FindingsError when something is there already."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise FindingsError(
+            "the bundle can't be written",
+            [error(str(directory), "there is something already", "a directory that is not there", "name another one")],
+        )
 
 
 def read(directory: Path) -> Evidence:

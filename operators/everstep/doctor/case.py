@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from everstep.clients.resources import CHECKPOINTING_NAMESPACE
 from everstep.doctor import objects
 from everstep.doctor.diagnosis import Diagnosis
 from everstep.doctor.evidence import Evidence, Object, Target
@@ -14,7 +15,6 @@ from everstep.launch import labels
 from everstep.watch import run_state
 from everstep.watch.run_state import RunState
 
-CHECKPOINTING_NAMESPACE = "gke-managed-checkpointing"
 DRIVER_ACCOUNT = "gke-checkpointing-multitier-node"
 
 

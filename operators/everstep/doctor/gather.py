@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.clients import resources
 from everstep.clients.errors import NotFound, RemoteError
-from everstep.clients.resources import CHECKPOINTING_NAMESPACE, Resource
+from everstep.clients.resources import (
+    CHECKPOINT_DEFINITION,
+    CHECKPOINTING_NAMESPACE,
+    JOBSET_DEFINITION,
+    JOBSET_NAMESPACE,
+    Resource,
+)
 from everstep.doctor import objects
 from everstep.doctor.evidence import Evidence, Object, Target
 from everstep.doctor.folder import read_folder
-from everstep.doctor.rules.cluster import CHECKPOINTING_DEFINITION
-from everstep.doctor.rules.controllers import JOBSET_DEFINITION, JOBSET_NAMESPACE
 from everstep.doctor.rules.replicator import DRIVER_CONTAINER
 from everstep.launch import labels
 
@@ -115,7 +119,7 @@ def _cluster_plan(evidence: Evidence, client: KubernetesClient) -> Iterator[tupl
     def one(resource: Resource, name: str, where: str | None = None) -> Read:
         return lambda: _present(client.find(resource, name, where))
 
-    definitions = (CHECKPOINTING_DEFINITION, JOBSET_DEFINITION)
+    definitions = (CHECKPOINT_DEFINITION, JOBSET_DEFINITION)
     yield "version", lambda: [{"gitVersion": client.version()}]
     if "version" in evidence.unread:
         # Who does not answer once is not waited for twenty times.

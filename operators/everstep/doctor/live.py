@@ -28,6 +28,8 @@ PATIENCE_SECONDS = 5.0
 ATTACHED_SECONDS = 20.0
 ATTACHED_DIAGNOSES = 3
 ATTACHED_LOG_LINES = 50
+# What the error itself says.
+_SAID_ALREADY = frozenset({"run-failed", "run-not-started"})
 
 
 @contextmanager
@@ -101,12 +103,15 @@ def explained(
         log.info("No diagnosis: the doctor %s.", "took too long" if thread.is_alive() else "could not look")
         return message
     evidence, diagnoses = found[0]
-    worth = [each for each in diagnoses if each.severity is not Severity.NOTE][:ATTACHED_DIAGNOSES]
+    worth = [each for each in diagnoses if each.severity is not Severity.NOTE and each.symptom not in _SAID_ALREADY]
     for line in report(evidence, diagnoses):
         log.info("%s", line)
     if not worth:
         return message
-    told = [f"- {each.sentence}" + (f". Remedy: {each.remedy[0]}" if each.remedy else "") for each in worth]
+    told = [
+        f"- {each.sentence}" + (f". Remedy: {each.remedy[0]}" if each.remedy else "")
+        for each in worth[:ATTACHED_DIAGNOSES]
+    ]
     return "\n".join([message, "The doctor says:", *told])
 
 

@@ -141,7 +141,10 @@ class LaunchTrainingOperator(RunOperator):
         context["ti"].xcom_push(key="failure", value=conclusion.summary)
         stuck = conclusion.no_progress or wait.kind == WaitEnd.NO_PROGRESS
         attempt = conclusion.state.attempt if conclusion.state is not None else 1
-        raise self._failure(spec, verdict, conclusion.next_step, stuck, attempt)
+        failure = self._failure(spec, verdict, conclusion.next_step, stuck, attempt)
+        if verdict.outcome is Outcome.CANCELLED:
+            raise failure
+        raise type(failure)(self.explained(spec, str(failure)))
 
     def _go_on(self, spec: TrainingSpec, launcher: Launcher, state: RunState | None, wait: Wait) -> NoReturn:
         """Deal with a JobSet that lives although the wait is over. Always raises."""
@@ -150,17 +153,21 @@ class LaunchTrainingOperator(RunOperator):
         assert state is not None, "a JobSet that is gone has a verdict"
         kind, message = wait.kind, wait.message
         if kind in (WaitEnd.NO_PROGRESS, WaitEnd.NEVER_STARTS):
-            launcher.stop(state, message)
-            launcher.release()
-            raise AirflowFailException(
+            told = (
                 f"run {spec.name!r} was stopped: {message}. JobSet {state.namespace}/{state.name} is suspended and "
                 "kept for a look at it; the next launch replaces it."
             )
+            # Before the suspension takes the pods away, which say why.
+            told = self.explained(spec, told)
+            launcher.stop(state, message)
+            launcher.release()
+            raise AirflowFailException(told)
         if kind == WaitEnd.DEADLINE:
-            raise AirflowFailException(
+            told = (
                 f"run {spec.name!r} has not ended within recovery.deadline_hours = {spec.recovery.deadline_hours:g}; "
                 f"it goes on ({state}). Clear the task to wait for it again."
             )
+            raise AirflowFailException(self.explained(spec, told))
         if kind == WaitEnd.ERROR:
             raise AirflowException(f"the wait for run {spec.name!r} broke, the run goes on: {message}")
         self.log.info("The run goes on: waiting again.")

@@ -77,14 +77,19 @@ IDENTITIES = {
                 Rule(resources.PRIORITY_CLASSES, ("get", "list"), "preflight: the run's class; a default one"),
                 Rule(resources.NODES, ("list",), "preflight: whole slices of the pool"),
                 Rule(resources.PODS, ("list",), "preflight: who would give up a slice, in all namespaces"),
-                Rule(resources.CHECKPOINT_CONFIGURATIONS, ("get",), "preflight: bucket and size of the RAM disks"),
+                Rule(
+                    resources.CHECKPOINT_CONFIGURATIONS,
+                    ("get", "list"),
+                    "preflight: bucket and size of the RAM disks; doctor: conflicts, stuck deletions",
+                ),
                 Rule(resources.NAMESPACES, ("get",), "the lease: which cluster this is", names=("kube-system",)),
                 Rule(
                     resources.CUSTOM_RESOURCE_DEFINITIONS,
                     ("get",),
-                    "preflight: whether JobSet is installed",
-                    names=("jobsets.jobset.x-k8s.io",),
+                    "preflight and doctor: whether JobSet and the checkpointing add-on are installed",
+                    names=(resources.JOBSET_DEFINITION, resources.CHECKPOINT_DEFINITION),
                 ),
+                Rule(resources.CLUSTER_QUEUES, ("get",), "doctor: whether Kueue admits anything"),
             ),
             own=(
                 Rule(
@@ -96,11 +101,20 @@ IDENTITIES = {
                 Rule(resources.SERVICE_ACCOUNTS, ("get",), "preflight: the pods' service account"),
                 Rule(resources.LOCAL_QUEUES, ("get",), "preflight: the queue, where Kueue rules"),
                 Rule(resources.RESOURCE_QUOTAS, ("list",), "preflight: room for the run's pods"),
+                Rule(resources.JOBS, ("list",), "doctor: what a deletion waits for"),
+                Rule(resources.EVENTS, ("list",), "doctor: refusals of pods, mounts that fail"),
+                Rule(resources.POD_LOGS, ("get",), "doctor: last words of failed pods"),
+                Rule(resources.WORKLOADS, ("list",), "doctor: what Kueue's admission waits for"),
             ),
             elsewhere={
                 resources.CHECKPOINTING_NAMESPACE: (
-                    Rule(resources.DAEMON_SETS, ("get",), "preflight: where the checkpoint driver is ready"),
+                    Rule(
+                        resources.DAEMON_SETS, ("get", "list"), "preflight and doctor: where the checkpoint driver is"
+                    ),
+                    Rule(resources.EVENTS, ("list",), "doctor: why a driver is not ready"),
+                    Rule(resources.POD_LOGS, ("get",), "doctor: what the replicator says"),
                 ),
+                "default": (Rule(resources.EVENTS, ("list",), "doctor: conflicts of configurations"),),
                 "jobset-system": (Rule(resources.DEPLOYMENTS, ("list",), "preflight: JobSet's version"),),
             },
             bucket=("storage.buckets.get", *WRITE_BUCKET),

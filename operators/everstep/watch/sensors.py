@@ -53,7 +53,8 @@ class _RunSensor(RunOperator):
             self.log.info("%s", event["message"])
             return dict(event["result"])
         if event.get("kind") == "deadline":
-            raise AirflowFailException(f"not seen within {self.timeout:g} s: {event.get('message')}")
+            message = f"not seen within {self.timeout:g} s: {event.get('message')}"
+            raise AirflowFailException(self.explained(self.spec(), message))
         raise AirflowException(f"can't look: {event.get('message')}")
 
     def trigger(self, spec: TrainingSpec, deadline: float) -> SensorTrigger:

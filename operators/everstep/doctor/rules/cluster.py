@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from everstep.clients.resources import CHECKPOINT_DEFINITION
 from everstep.doctor import objects
 from everstep.doctor.case import Case
 from everstep.doctor.diagnosis import Confidence, Diagnosis, Symptom, quote
 from everstep.doctor.evidence import Object
 from everstep.spec.findings import Severity
 
-CHECKPOINTING_DEFINITION = "checkpointconfigurations.checkpointing.gke.io"
 # A failure that is older says nothing about today.
 RECENT_SECONDS = 24 * 3600.0
 
@@ -101,7 +101,7 @@ def addons(case: Case) -> Iterator[Diagnosis]:
     configured = (cluster or {}).get("addonsConfig") or {}
     checkpointing = _enabled(configured, "highScaleCheckpointingConfig")
     missing = case.evidence.saw("definitions") and all(
-        objects.name(each) != CHECKPOINTING_DEFINITION for each in case.evidence.all("definitions")
+        objects.name(each) != CHECKPOINT_DEFINITION for each in case.evidence.all("definitions")
     )
     shown = () if cluster is None else (quote(f"addonsConfig.highScaleCheckpointingConfig: {_shown(configured)}"),)
     if missing and checkpointing:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from everstep.clients.resources import CHECKPOINTING_NAMESPACE
 from everstep.doctor import objects
-from everstep.doctor.case import CHECKPOINTING_NAMESPACE, Case
+from everstep.doctor.case import Case
 from everstep.doctor.diagnosis import Confidence, Diagnosis, Symptom, quote
 from everstep.doctor.evidence import Object
 from everstep.spec.findings import Severity

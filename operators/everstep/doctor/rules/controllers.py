@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from everstep.clients.resources import JOBSET_DEFINITION, JOBSET_NAMESPACE
 from everstep.doctor import objects
 from everstep.doctor.case import Case
 from everstep.doctor.diagnosis import Confidence, Diagnosis, Symptom, quote
 from everstep.spec.findings import Severity
 
-JOBSET_DEFINITION = "jobsets.jobset.x-k8s.io"
-JOBSET_NAMESPACE = "jobset-system"
 HOT_SWAP_JOBSET = (0, 11)
 _VERSION = re.compile(r"jobset[^:]*:v(\d+)\.(\d+)")
 

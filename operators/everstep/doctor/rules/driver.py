@@ -6,8 +6,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from everstep.clients.resources import CHECKPOINTING_NAMESPACE
 from everstep.doctor import objects
-from everstep.doctor.case import CHECKPOINTING_NAMESPACE, Case
+from everstep.doctor.case import Case
 from everstep.doctor.diagnosis import Confidence, Diagnosis, Symptom, quote
 from everstep.doctor.evidence import Object
 from everstep.doctor.rules import images
