@@ -10,6 +10,7 @@ from everstep.clients.errors import Forbidden
 from everstep.clients.google_requests import SERVICE_DISABLED
 from everstep.provision.changes import Change, Look
 from everstep.provision.cloud import bodies, gcloud, terraform
+from everstep.provision.cloud.node_pools import node_pool_findings
 from everstep.provision.cloud.principals import workload_pool
 from everstep.provision.cloud.under_way import begun, cluster_of, joined
 from everstep.spec.findings import Finding, error, errors_of, note, warning
@@ -106,6 +107,8 @@ class ClusterStep:
         pool = (cluster.get("workloadIdentityConfig") or {}).get("workloadPool")
         if pool and pool != workload_pool(spec.project):
             yield error(name, f"workload pool {pool}", f"{workload_pool(spec.project)}, which access is granted in")
+        # A node pool that will not do is told before the cluster is changed for it.
+        yield from node_pool_findings(self.site, {pool["name"]: pool for pool in cluster.get("nodePools") or ()})
         missing_zones = sorted(set(spec.gke.node_locations) - set(cluster.get("locations") or ()))
         if missing_zones:
             yield note(

@@ -41,7 +41,7 @@ class NodePoolsStep:
         there = {pool["name"]: pool for pool in (cluster or {}).get("nodePools") or ()}
         wanted = list(_wanted(self.site, self.pools))
         findings = [
-            *(each for name, pool in wanted if name in there for each in self._findings(pool, there[name])),
+            *node_pool_findings(self.site, there, self.pools),
             *_without_metadata(self.site, there, {name for name, _ in wanted}),
         ]
         if errors_of(findings):
@@ -51,21 +51,6 @@ class NodePoolsStep:
             return Look(tuple(findings), waiting=waiting)
         changes = [each for name, pool in wanted for each in self._changes(name, pool, there.get(name))]
         return Look(tuple(findings), tuple(changes))
-
-    def _findings(self, pool: PoolSpec, found: Object) -> Iterator[Finding]:
-        name = f"node pool {found['name']}"
-        for field, has, expected in differences(self.site.spec, pool, found):
-            yield error(
-                name,
-                f"{field} {has}",
-                f"{expected}; a node pool can't be changed into another one",
-                f"name others by node_pools, or delete it: {gcloud.delete_node_pool(self.site.spec, found['name'])}",
-            )
-        if found.get("status") == "ERROR" and not _is_ours(found):
-            remedy = gcloud.delete_node_pool(self.site.spec, found["name"])
-            yield error(name, f"ERROR: {message_of(found)}", "a node pool that works", remedy)
-        if found.get("status") == "RUNNING_WITH_ERROR":
-            yield warning(name, f"RUNNING_WITH_ERROR: {message_of(found)}", "RUNNING")
 
     def _changes(self, name: str, pool: PoolSpec, found: Object | None) -> Iterator[Change]:
         if found is None:
@@ -165,6 +150,26 @@ class DeleteNodePoolsStep:
         note = "ends the pods on its nodes and loses what their RAM disks hold"
         gone = [name for name, _ in _wanted(self.site, self.pools) if name in there]
         return Look(changes=tuple(delete_change(self.site, name, "a node pool", note) for name in gone))
+
+
+def node_pool_findings(site: Site, there: dict[str, Object], pools: tuple[str, ...] | None = None) -> Iterator[Finding]:
+    """Return what is wrong with node pools that exist, given by name, and that can't be mended by a change."""
+    for name, pool in _wanted(site, pools):
+        found, where = there.get(name), f"node pool {name}"
+        if found is None:
+            continue
+        for field, has, expected in differences(site.spec, pool, found):
+            yield error(
+                where,
+                f"{field} {has}",
+                f"{expected}; a node pool can't be changed into another one",
+                f"name others by node_pools, or delete it: {gcloud.delete_node_pool(site.spec, name)}",
+            )
+        if found.get("status") == "ERROR" and not _is_ours(found):
+            remedy = gcloud.delete_node_pool(site.spec, name)
+            yield error(where, f"ERROR: {message_of(found)}", "a node pool that works", remedy)
+        if found.get("status") == "RUNNING_WITH_ERROR":
+            yield warning(where, f"RUNNING_WITH_ERROR: {message_of(found)}", "RUNNING")
 
 
 def delete_change(site: Site, name: str, found: str, note: str) -> Change:
