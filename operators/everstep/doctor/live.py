@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from everstep.clients.access import ClusterAccess, GoogleAccess, StorageAccess
 from everstep.clients.errors import RemoteError
 from everstep.doctor.diagnose import blind_spots, diagnose
-from everstep.doctor.diagnosis import Diagnosis
+from everstep.doctor.diagnosis import Confidence, Diagnosis
 from everstep.doctor.evidence import Evidence, Target
 from everstep.doctor.gather import LOG_LINES, Sources, gather
 from everstep.doctor.redaction import redacted
@@ -103,7 +103,7 @@ def explained(
         log.info("No diagnosis: the doctor %s.", "took too long" if thread.is_alive() else "could not look")
         return message
     evidence, diagnoses = found[0]
-    worth = [each for each in diagnoses if each.severity is not Severity.NOTE and each.symptom not in _SAID_ALREADY]
+    worth = [each for each in diagnoses if _is_worth_adding(each)]
     for line in report(evidence, diagnoses):
         log.info("%s", line)
     if not worth:
@@ -113,6 +113,11 @@ def explained(
         for each in worth[:ATTACHED_DIAGNOSES]
     ]
     return "\n".join([message, "The doctor says:", *told])
+
+
+def _is_worth_adding(diagnosis: Diagnosis) -> bool:
+    vague = diagnosis.severity is Severity.NOTE or diagnosis.confidence is Confidence.POSSIBLE
+    return not vague and diagnosis.symptom not in _SAID_ALREADY
 
 
 def report(evidence: Evidence, diagnoses: Sequence[Diagnosis]) -> list[str]:

@@ -38,7 +38,7 @@ SYMPTOMS = (
         "the bucket's policy names the driver wrongly",
         ("driver-denied", "driver-not-ready", "volume-not-mounted"),
     ),
-    Symptom("driver-unbound", "the bucket's policy does not name the driver", ("driver-denied", "driver-not-ready")),
+    Symptom("driver-unbound", "the bucket's policy does not name the driver"),
     Symptom("run-folder-denied", "the run's folder can't be read"),
 )
 
@@ -145,15 +145,17 @@ RULES = (missing, hierarchy, policies, folder)
 
 def _unbound(case: Case, bucket: str, policy: dict[str, object]) -> Diagnosis:
     given = denied(case, f"bucket {bucket}", bucket, ())
-    trouble = any(not objects.is_true(pod, "Ready") for pod in case.evidence.all("driver-pods"))
+    pods = case.evidence.all("driver-pods")
+    # Ready drivers have mounted the bucket: a role on the project, or on its folder, lets them.
+    served = bool(pods) and all(objects.is_true(pod, "Ready") for pod in pods)
     return Diagnosis(
         "driver-unbound",
         f"bucket {bucket}",
         f"its policy gives {case.principal} nothing; unless a role on the project does, the driver is denied",
         (quote(f"roles in the policy: {', '.join(_roles(policy)) or 'none'}"),),
         given.remedy,
-        severity=Severity.ERROR if trouble else Severity.WARNING,
-        confidence=Confidence.LIKELY if trouble else Confidence.POSSIBLE,
+        severity=Severity.NOTE if served else Severity.WARNING,
+        confidence=Confidence.POSSIBLE if served or not pods else Confidence.LIKELY,
     )
 
 

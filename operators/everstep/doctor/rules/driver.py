@@ -37,7 +37,11 @@ SYMPTOMS = (
         "the driver gets no token",
         ("driver-not-ready", "volume-not-mounted", "driver-denied"),
     ),
-    Symptom("driver-denied", "the driver may not use the bucket", ("driver-not-ready", "volume-not-mounted")),
+    Symptom(
+        "driver-denied",
+        "the driver may not use the bucket",
+        ("driver-unbound", "driver-not-ready", "volume-not-mounted"),
+    ),
     Symptom("driver-pending", "a driver pod has no node", ("driver-not-ready", "configuration-conflict")),
     Symptom("driver-missing", "a node has no driver", ("volume-not-mounted",)),
     Symptom("driver-not-ready", "a driver pod is not ready", ("volume-not-mounted",)),
