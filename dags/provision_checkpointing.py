@@ -1,0 +1,92 @@
+"""Prepares a project for multi-tier checkpointing, as a cluster file below dags/clusters describes it.
+
+Mode `check` only looks, `emit` also logs the commands and Terraform that would do it, `apply` does it. Every task looks
+before it changes anything: triggering it again changes nothing, and a task that was killed goes on where things stand.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG, Param, chain
+
+from everstep.provision.cluster_operators import (
+    EnsureApisOperator,
+    EnsureBucketOperator,
+    EnsureClusterOperator,
+    EnsureNodePoolsOperator,
+)
+from everstep.provision.in_cluster_operators import (
+    EnsureCheckpointingOperator,
+    EnsureJobSetOperator,
+    EnsurePriorityClassesOperator,
+)
+from everstep.provision.summary import ProvisioningSummaryOperator
+
+HERE = Path(__file__).parent
+CLUSTERS = sorted(path.relative_to(HERE).as_posix() for path in (HERE / "clusters").glob("*.yaml"))
+# Fields of the form that win over the cluster file; empty ones change nothing.
+OVERRIDES = """{{ {
+  "gke.version": params.version or none,
+  "gke.system_nodes.machine_type": params.system_machine_type or none,
+  "gke.system_nodes.count": params.system_nodes or none
+} | tojson }}"""
+
+with DAG(
+    "provision_checkpointing",
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    # A worker that is lost costs nothing: the next try goes on where things stand.
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    tags=["everstep"],
+    doc_md=__doc__,
+    params={
+        "cluster": Param(
+            CLUSTERS[0] if CLUSTERS else None,
+            type="string",
+            enum=CLUSTERS,
+            title="Cluster",
+            description="A cluster file below dags/clusters.",
+        ),
+        "mode": Param(
+            "check",
+            type="string",
+            enum=["check", "emit", "apply"],
+            title="Mode",
+            description="Look only, also log commands and Terraform, or do it.",
+        ),
+        "version": Param(None, type=["string", "null"], title="GKE version of a new cluster"),
+        "system_machine_type": Param(
+            None, type=["string", "null"], title="Machine type of a new cluster's system nodes"
+        ),
+        "system_nodes": Param(None, type=["integer", "null"], minimum=1, title="System nodes in each zone"),
+        "recreate": Param(
+            False,
+            type="boolean",
+            title="Recreate checkpoint configurations that differ",
+            description="Wipes the RAM disks of their nodes; refused while a JobSet uses them.",
+        ),
+        "force": Param(False, type="boolean", title="Recreate even while a JobSet uses them"),
+    },
+) as dag:
+    what: dict[str, Any] = {
+        "cluster": "{{ params.cluster }}",
+        "mode": "{{ params.mode }}",
+        "overrides": OVERRIDES,
+    }
+    apis = EnsureApisOperator(task_id="apis", **what)
+    cluster = EnsureClusterOperator(task_id="cluster", **what)
+    node_pools = EnsureNodePoolsOperator(task_id="node_pools", **what)
+    buckets = EnsureBucketOperator(task_id="buckets", **what)
+    jobset = EnsureJobSetOperator(task_id="jobset", **what)
+    priority_classes = EnsurePriorityClassesOperator(task_id="priority_classes", **what)
+    checkpointing = EnsureCheckpointingOperator(
+        task_id="checkpointing", recreate="{{ params.recreate }}", force="{{ params.force }}", **what
+    )
+    tasks = [apis, cluster, node_pools, buckets, jobset, priority_classes, checkpointing]
+    summary = ProvisioningSummaryOperator(task_id="summary", reports=[task.output for task in tasks])
+    # One after the other: GKE takes one change of a cluster at a time, and a later step's look needs the earlier ones.
+    chain(*tasks, summary)
