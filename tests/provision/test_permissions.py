@@ -43,13 +43,20 @@ def test_the_iam_role_of_the_watcher_only_reads(capsys: pytest.CaptureFixture[st
     assert all(permission.endswith((".get", ".list")) for permission in role["includedPermissions"])
 
 
+def test_the_iam_role_of_the_provisioner_touches_no_object_and_deletes_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (role,) = printed(capsys, "--for", "provisioner", "--format", "iam")
+    assert "container.clusters.update" in role["includedPermissions"]
+    assert not [each for each in role["includedPermissions"] if ".objects." in each or each.endswith(".delete")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("--for", "nobody"), "launcher, watcher"),
         (("--for", "watcher"), "--subject"),
         (("--for", "trainer", "--subject", "a/b"), "'iam'"),
-        (("--for", "provisioner", "--format", "iam"), "'rbac'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_way_out(

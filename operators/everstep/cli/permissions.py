@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from everstep.provision.permissions import Identity
 
 DESCRIPTION = """Prints the least rights that one of Everstep's identities needs: RBAC for `kubectl apply -f -`, or the
-IAM role on the runs' bucket for `gcloud iam roles create --file`. Without --for it explains all of them."""
+IAM role on the runs' bucket or project for `gcloud iam roles create --file`. Without --for it explains all of them."""
 
 
 def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,7 +20,7 @@ def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None
         "permissions", help="the least rights of each of Everstep's identities", description=DESCRIPTION
     )
     parser.add_argument("--for", dest="identity", metavar="IDENTITY", help="launcher, watcher, provisioner or trainer")
-    parser.add_argument("--format", choices=("rbac", "iam"), default="rbac", help="for Kubernetes, or for the bucket")
+    parser.add_argument("--format", choices=("rbac", "iam"), default="rbac", help="for Kubernetes, or for Google Cloud")
     parser.add_argument("--namespace", default="default", help="namespace of the runs (default: default)")
     parser.add_argument(
         "--subject",
@@ -60,6 +60,7 @@ def explain(identity: Identity, namespace: str) -> list[str]:
             lines.append(f"  {place}: {what}  ({rule.why})")
     if identity.bucket:
         lines.append(f"  on the bucket: {' '.join(sorted(identity.bucket))}")
+    lines += [f"  on the project: {permission}  ({why})" for permission, why in identity.project.items()]
     return lines
 
 
@@ -73,7 +74,7 @@ def _print_files(identity: Identity, arguments: argparse.Namespace) -> None:
         role = data.iam_role(identity)
         if role is None:
             raise FindingsError(
-                f"{identity.name} has no IAM role", [error("--format", "'iam'", "'rbac': it never touches the bucket")]
+                f"{identity.name} has no IAM role", [error("--format", "'iam'", "'rbac': it never asks Google Cloud")]
             )
         print(yaml.safe_dump(role, sort_keys=False), end="")
         return

@@ -1,7 +1,7 @@
 """What each identity of Everstep may do, no more and no less: data, and the files that grant it. Pure.
 
-Kubernetes rules are RBAC, Cloud Storage's are IAM permissions on one bucket. `/version` is open to everybody who is
-logged in (the ClusterRole system:discovery), so no rule names it.
+Kubernetes rules are RBAC; Google Cloud's are IAM permissions, on one bucket or on the project. `/version` is open to
+everybody who is logged in (the ClusterRole system:discovery), so no rule names it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,28 @@ _RBAC = "rbac.authorization.k8s.io"
 READ_BUCKET = ("storage.objects.get", "storage.objects.list", "storage.folders.list")
 # Replacing an object is a deletion too (cloud.google.com/storage/docs/access-control/iam-json).
 WRITE_BUCKET = (*READ_BUCKET, "storage.objects.create", "storage.objects.delete")
+# Preparing a project changes no object in a bucket, deletes nothing but node pools, and reads no secret.
+PREPARE_PROJECT = {
+    "cloudkms.cryptoKeys.getIamPolicy": "who may use a bucket's own key; only on keys that the cluster file names",
+    "cloudkms.cryptoKeys.setIamPolicy": "let Cloud Storage use a bucket's own key; only on keys that it names",
+    "compute.instanceGroupManagers.get": "how many nodes a node pool has",
+    "container.clusters.create": "make the cluster",
+    "container.clusters.get": "the cluster and its node pools",
+    "container.clusters.list": "the versions that GKE offers",
+    "container.clusters.update": "add-ons, Workload Identity, node pools, versions",
+    "container.operations.get": "wait for GKE",
+    "container.operations.list": "join what is under way",
+    "iam.serviceAccounts.actAs": "let nodes run as their service account; only on that account",
+    "resourcemanager.projects.get": "the project's number, which principals are built of",
+    "serviceusage.operations.get": "wait until APIs are enabled",
+    "serviceusage.services.enable": "enable APIs",
+    "serviceusage.services.list": "the APIs that are enabled",
+    "storage.buckets.create": "make the buckets",
+    "storage.buckets.get": "location, hierarchical namespace, soft delete",
+    "storage.buckets.getIamPolicy": "who may use a bucket",
+    "storage.buckets.setIamPolicy": "let the driver and the runs' pods use a bucket",
+    "storage.buckets.update": "soft delete and key of a bucket, where the cluster file speaks of them",
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +74,7 @@ class Identity:
     :param own: rules for the namespace of the runs
     :param elsewhere: rules for namespaces of GKE and of the JobSet controller
     :param bucket: IAM permissions on the runs' bucket
+    :param project: IAM permissions on the cluster's project (and on that of the buckets), and what each is for
     """
 
     name: str
@@ -60,6 +83,7 @@ class Identity:
     own: tuple[Rule, ...] = ()
     elsewhere: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
     bucket: tuple[str, ...] = ()
+    project: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def role(self) -> str:
@@ -166,6 +190,7 @@ IDENTITIES = {
                     Rule(resources.DEPLOYMENTS, ("get", "list", "patch"), "JobSet's version and resources"),
                 ),
             },
+            project=PREPARE_PROJECT,
         ),
         Identity(
             "trainer",
@@ -192,15 +217,18 @@ def rbac(identity: Identity, *, namespace: str, subject: Object) -> list[Object]
 
 
 def iam_role(identity: Identity) -> Object | None:
-    """Return the custom IAM role on the runs' bucket as `gcloud iam roles create --file` reads it; None if it needs
-    none."""
-    if not identity.bucket:
+    """Return the custom IAM role as `gcloud iam roles create --file` reads it; None if it needs none.
+
+    It is granted on the runs' bucket, or on the project where the identity has rights on one.
+    """
+    permissions = {*identity.bucket, *identity.project}
+    if not permissions:
         return None
     return {
         "title": f"Everstep {identity.name}",
         "description": f"For {identity.work}",
         "stage": "GA",
-        "includedPermissions": sorted(identity.bucket),
+        "includedPermissions": sorted(permissions),
     }
 
 

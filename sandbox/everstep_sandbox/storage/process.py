@@ -15,9 +15,12 @@ _START_SECONDS = 20.0
 
 
 @contextmanager
-def running_storage(directory: Path) -> Iterator[str]:
-    """Address of a server that keeps its buckets in `directory`; it is gone when the block is left."""
-    process, address = start_storage(directory)
+def running_storage(directory: Path, sandbox: Path | None = None) -> Iterator[str]:
+    """Address of a server that keeps its buckets in `directory`; it is gone when the block is left.
+
+    It honours identities and policies of a sandbox where one is given.
+    """
+    process, address = start_storage(directory, sandbox)
     try:
         yield address
     finally:
@@ -25,7 +28,7 @@ def running_storage(directory: Path) -> Iterator[str]:
         process.wait()
 
 
-def start_storage(directory: Path) -> tuple[subprocess.Popen[bytes], str]:
+def start_storage(directory: Path, sandbox: Path | None = None) -> tuple[subprocess.Popen[bytes], str]:
     """Starts a server and waits until it answers. Raises OSError when it ends instead."""
     directory.mkdir(parents=True, exist_ok=True)
     port_file = directory / "port.now"
@@ -38,6 +41,7 @@ def start_storage(directory: Path) -> tuple[subprocess.Popen[bytes], str]:
             f"--directory={directory}",
             f"--port-file={port_file}",
             f"--parent={os.getpid()}",
+            *([f"--sandbox={sandbox}"] if sandbox is not None else []),
         ],
         stdin=subprocess.DEVNULL,
     )

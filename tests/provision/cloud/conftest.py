@@ -102,7 +102,7 @@ class Cloud:
 @pytest.fixture
 def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     """An empty project; long operations take a fraction of a second."""
-    with running_google(tmp_path, speed=300) as google, running_storage(tmp_path / "storage") as storage:
+    with running_google(tmp_path, speed=300) as google, running_storage(tmp_path / "storage", tmp_path) as storage:
         monkeypatch.setenv(GOOGLE_ENDPOINT_VARIABLE, google.address)
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage)
         yield Cloud(google, storage, tmp_path)
