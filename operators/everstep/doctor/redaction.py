@@ -36,6 +36,8 @@ _TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
         REMOVED,
     ),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"), REMOVED),
+    # JSON in base64, as registries' logins are written.
+    (re.compile(r"\beyJ[\w+/=-]{20,}"), REMOVED),
     (re.compile(r"\bya29\.[\w.-]+"), REMOVED),
     (re.compile(r"\b1//[\w-]{20,}"), REMOVED),
     (re.compile(r"\bAIza[\w-]{20,}"), REMOVED),

@@ -17,9 +17,11 @@ from everstep.spec.findings import Severity
 RECENT_SECONDS = 24 * 3600.0
 
 _STOCKOUT = re.compile(r"stockout|does not have enough resources|ZONE_RESOURCE_POOL_EXHAUSTED", re.IGNORECASE)
+_DISABLED = re.compile(r"SERVICE_DISABLED|has not been used in project|API .* is disabled", re.IGNORECASE)
 _QUOTA = re.compile(r"quota", re.IGNORECASE)
 
 SYMPTOMS = (
+    Symptom("api-disabled", "an API of the project is not enabled"),
     Symptom("cluster-unreachable", "the cluster's API does not answer"),
     Symptom(
         "workload-identity-off",
@@ -38,6 +40,27 @@ SYMPTOMS = (
     Symptom("cloud-stockout", "Google Cloud had no such machines", ("slice-missing", "pods-pending")),
     Symptom("operation-failed", "an operation of GKE failed"),
 )
+
+
+def disabled(case: Case) -> Iterator[Diagnosis]:
+    """Is an API off that was asked?"""
+    for kind, api in (
+        ("cluster", "container.googleapis.com"),
+        ("project", "cloudresourcemanager.googleapis.com"),
+        ("buckets", "storage.googleapis.com"),
+    ):
+        why = case.evidence.unread.get(kind, "")
+        if not _DISABLED.search(why):
+            continue
+        project = case.target.project or "PROJECT"
+        yield Diagnosis(
+            "api-disabled",
+            f"project {project}",
+            f"its API {api} is not enabled, so neither the doctor nor provisioning can ask it",
+            (quote(why),),
+            (f"gcloud services enable {api} --project={project}",),
+            severity=Severity.WARNING,
+        )
 
 
 def unreachable(case: Case) -> Iterator[Diagnosis]:
@@ -206,7 +229,7 @@ def operations(case: Case) -> Iterator[Diagnosis]:
         )
 
 
-RULES = (unreachable, workload_identity, addons, status, operations)
+RULES = (disabled, unreachable, workload_identity, addons, status, operations)
 
 
 def _capacity(case: Case, where: str, texts: list[str]) -> Diagnosis | None:
