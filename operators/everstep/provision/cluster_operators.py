@@ -38,13 +38,13 @@ class EnsureClusterOperator(ClusterOperator):
 class EnsureNodePoolsOperator(ClusterOperator):
     """Make the node pools of the cluster file's pools, and give them their nodes or take them.
 
-    :param pools: only these pools of the cluster file; all of them if None (templated)
+    :param pools: only these pools of the cluster file, as a list or joined by commas; all if empty (templated)
     :param size: `full` gives each slice its nodes; `zero` takes them and keeps the node pools (templated)
     """
 
     template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools", "size")
 
-    def __init__(self, *, pools: Sequence[str] | None = None, size: str = "full", **kwargs: Any) -> None:
+    def __init__(self, *, pools: Sequence[str] | str | None = None, size: str = "full", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pools = pools
         self.size = size
@@ -53,18 +53,18 @@ class EnsureNodePoolsOperator(ClusterOperator):
         """Return the steps, in order."""
         from everstep.provision.cloud.steps import node_pool_steps
 
-        return node_pool_steps(site, pools=None if self.pools is None else tuple(self.pools), size=self.size)
+        return node_pool_steps(site, pools=as_names(self.pools) or None, size=self.size)
 
 
 class DeleteNodePoolsOperator(ClusterOperator):
     """Delete the node pools of some pools of the cluster file, with their nodes; no others.
 
-    :param pools: pools of the cluster file (templated)
+    :param pools: pools of the cluster file, as a list or joined by commas (templated)
     """
 
     template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools")
 
-    def __init__(self, *, pools: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, *, pools: Sequence[str] | str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pools = pools
 
@@ -72,7 +72,7 @@ class DeleteNodePoolsOperator(ClusterOperator):
         """Return the steps, in order."""
         from everstep.provision.cloud.steps import node_pool_deletion_steps
 
-        return node_pool_deletion_steps(site, tuple(self.pools))
+        return node_pool_deletion_steps(site, as_names(self.pools))
 
 
 class UpgradeClusterOperator(ClusterOperator):
@@ -102,3 +102,11 @@ class EnsureBucketOperator(ClusterOperator):
         from everstep.provision.cloud.steps import bucket_steps
 
         return bucket_steps(site)
+
+
+def as_names(given: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Return names as a template may render them: a list, or a text with commas; `None` and nothing are none."""
+    if given is None or given in ("", "None"):
+        return ()
+    names = given.strip("[]").split(",") if isinstance(given, str) else given
+    return tuple(name.strip(" '\"") for name in names)
