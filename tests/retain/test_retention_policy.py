@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.retain.policy import Policy, reasons_to_keep
+from everstep.retain.policy import Best, Candidate, Policy, reasons_to_keep
 
 
 def name_of(time: datetime) -> str:
@@ -16,7 +16,7 @@ def name_of(time: datetime) -> str:
 
 
 def kept(times: list[datetime], policy: Policy) -> list[str]:
-    reasons = reasons_to_keep([(name_of(time), time) for time in times], policy)
+    reasons = reasons_to_keep([Candidate(name_of(time), time) for time in times], policy)
     return sorted(name for name, why in reasons.items() if why)
 
 
@@ -84,6 +84,49 @@ def test_a_count_that_means_nothing_is_refused(count: object) -> None:
 def test_a_policy_that_could_keep_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="keep_last=0"):
         Policy(keep_last=0)
+
+
+def test_relaxed_slots_are_counted_however_far_back_they_lie() -> None:
+    long_ago = [datetime(year, 1, 1, tzinfo=UTC) for year in (2001, 2005, 2026)]
+    assert len(kept(long_ago, Policy({"daily": 2}, keep_last=1))) == 1
+    assert len(kept(long_ago, Policy({"daily": 2}, keep_last=1, relaxed=True))) == 2
+
+
+def test_rules_for_training_keep_in_union() -> None:
+    history = [
+        Candidate("a", NOON - timedelta(days=9), 1000, 0.5),
+        Candidate("b", NOON - timedelta(days=8), 1500, 0.1),
+        Candidate("c", NOON - timedelta(days=7), 1700, float("nan")),
+        Candidate("d", NOON - timedelta(days=6), 1800, None),
+        Candidate("e", NOON - timedelta(hours=3), 1900, 0.9),
+        Candidate("f", NOON, 1950, 0.8),
+    ]
+    policy = Policy(keep_last=1, every_steps=1000, within=timedelta(hours=3), best=Best("loss"), pins=("d",))
+    why = reasons_to_keep(history, policy, now=NOON)
+    assert why == {
+        "a": ("every 1000 steps",),
+        "b": ("among the best 1 by loss (0.1)",),
+        "c": (),
+        "d": ("pinned by the policy",),
+        "e": ("within 3:00:00",),
+        "f": ("among the newest 1", "within 3:00:00"),
+    }
+
+
+def test_nan_is_never_the_best_and_of_equals_the_later_one_is() -> None:
+    history = [
+        Candidate(str(step), NOON + timedelta(hours=step), step, metric)
+        for step, metric in enumerate([0.9, 0.9, float("nan"), float("inf"), float("-inf"), 0.1], 1)
+    ]
+    best = reasons_to_keep(history, Policy(keep_last=1, best=Best("accuracy", mode="max")))
+    assert [name for name, why in best.items() if any("best" in each for each in why)] == ["2"]
+
+
+def test_a_policy_survives_its_dictionary() -> None:
+    policy = Policy({"hourly": 3, "yearly": "always"}, 4, False, True, 100, timedelta(hours=1), Best("x"), ("p",))
+    again = Policy.from_dict(policy.as_dict())
+    assert again.as_dict() == policy.as_dict()
+    assert again == Policy.from_dict(again.as_dict())
 
 
 minutes = st.integers(min_value=0, max_value=5 * 366 * 24 * 60)

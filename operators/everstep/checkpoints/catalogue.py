@@ -33,13 +33,18 @@ class BackupState(enum.StrEnum):
 
 @dataclass(frozen=True)
 class ListedObject:
-    """One object of a listing; ``name`` is the last path part. ``created`` is the object's timeCreated."""
+    """One object of a listing; ``name`` is the last path part. ``created`` is the object's timeCreated.
+
+    Generation and metageneration are 0 where the listing did not tell them.
+    """
 
     name: str
     size: int = 0
     md5: str | None = None
     crc32c: str | None = None
     created: datetime | None = None
+    generation: int = 0
+    metageneration: int = 0
 
 
 @dataclass(frozen=True)

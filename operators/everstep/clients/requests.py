@@ -75,4 +75,6 @@ def listed_object(name: str, resource: dict[str, Any]) -> ListedObject:
         md5=resource.get("md5Hash"),
         crc32c=resource.get("crc32c"),
         created=datetime.fromisoformat(created) if created else None,
+        generation=int(resource.get("generation", 0)),
+        metageneration=int(resource.get("metageneration", 0)),
     )

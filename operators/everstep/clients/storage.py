@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, TypeVar
 
-from everstep.checkpoints.catalogue import ListedObject
 from everstep.clients import errors
-from everstep.clients.requests import Answer, Listing, ListRequest, ReadRequest, Request, Result, Steps, StoredObject
+from everstep.clients.requests import (
+    Answer,
+    Listing,
+    ListRequest,
+    ReadRequest,
+    Request,
+    Result,
+    Steps,
+    StoredObject,
+    listed_object,
+)
 from everstep.clients.retrying import PATIENCE_SECONDS
 
 Value = TypeVar("Value")
@@ -123,16 +133,18 @@ class BucketClient:
         )
         return dict(found.to_api_repr())
 
-    def run(self, steps: Steps[Result]) -> Result:
-        """Carry out a reading, and return its result."""
+    def run(self, steps: Steps[Result], *, at_once: int = 1) -> Result:
+        """Carry out a reading, so many requests of each batch at once, and return its result."""
         answers: list[Answer] | None = None
-        try:
-            while True:
-                batch = next(steps) if answers is None else steps.send(answers)
-                answers = [self._answer(request) for request in batch]
-        except StopIteration as done:
-            result: Result = done.value
-            return result
+        with ThreadPoolExecutor(at_once, "everstep-reading") as threads:
+            try:
+                while True:
+                    batch = next(steps) if answers is None else steps.send(answers)
+                    side_by_side = at_once > 1 and len(batch) > 1
+                    answers = list(threads.map(self._answer, batch)) if side_by_side else list(map(self._answer, batch))
+            except StopIteration as done:
+                result: Result = done.value
+                return result
 
     def _answer(self, request: Request) -> Answer:
         if isinstance(request, ListRequest):
@@ -148,13 +160,16 @@ class BucketClient:
             delimiter="/",
             include_folders_as_prefixes=True,
             **self._reading,
-            fields="items(name,size,md5Hash,crc32c,timeCreated),prefixes,nextPageToken",
+            fields="items(name,size,md5Hash,crc32c,timeCreated,generation,metageneration),prefixes,nextPageToken",
         )
-        objects = [
-            ListedObject(blob.name.removeprefix(prefix), blob.size or 0, blob.md5_hash, blob.crc32c, blob.time_created)
-            for blob in blobs
-        ]
-        folders = (folder.removeprefix(prefix).rstrip("/") for folder in blobs.prefixes)
+        objects = []
+        prefixes: set[str] = set()
+        # Pages as they came: making the library's object of each entry costs three times as much as reading it.
+        for page in blobs.pages:
+            raw = page.raw_page
+            objects += [listed_object(item["name"].removeprefix(prefix), item) for item in raw.get("items", ())]
+            prefixes.update(raw.get("prefixes", ()))
+        folders = (folder.removeprefix(prefix).rstrip("/") for folder in prefixes)
         return Listing(tuple(each for each in objects if each.name), tuple(sorted(each for each in folders if each)))
 
     @staticmethod

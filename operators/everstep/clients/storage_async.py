@@ -27,7 +27,7 @@ REQUEST_SECONDS = 30
 REQUESTS_AT_ONCE = 8
 # Answers with so many objects are taken in within a millisecond.
 FEW_ENTRIES = 200
-FIELDS = "items(name,size,md5Hash,crc32c,timeCreated),prefixes,nextPageToken"
+FIELDS = "items(name,size,md5Hash,crc32c,timeCreated,generation,metageneration),prefixes,nextPageToken"
 
 
 class AsyncBucketClient:

@@ -1,168 +1,226 @@
-"""The retention plan of a run: every backup with what happens to it and why. Pure; it deletes nothing.
+"""A retention plan: everything of a run that retention looks at, with what happens to it and why. Pure.
 
-What can't be judged is kept: directories with unreadable names, backups that may still be uploading, and the target of
-a forced restore. A plan that would leave a run with restorable backups without any is never made.
+A plan is a file. Its hash covers all of it, so a plan that was changed after it was reviewed is refused; each unit's
+fingerprint tells whether the bucket still holds what was planned for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
 
-from everstep.checkpoints.catalogue import Backup, BackupState, Catalogue
-from everstep.retain.policy import Policy, reasons_to_keep
+from everstep.checkpoints.completeness import Shape
+from everstep.retain.policy import Policy
+from everstep.spec.findings import FindingsError, error
 
-INCOMPLETE_GRACE = timedelta(hours=24)
-"""How long an incomplete backup is left alone: its upload may have been interrupted and be looked into."""
+VERSION = 1
+
+Kind = Literal["backup", "durable", "dcp", "leftover"]
+Decision = Literal["keep", "sweep"]
 
 
-class RetentionRefused(RuntimeError):
-    """A plan that would put a run's last restorable backup at risk."""
+class RetentionRefused(FindingsError):
+    """A plan that is not made, or a plan file that is not taken."""
 
 
 @dataclass(frozen=True)
-class PlannedBackup:
-    """One backup in a plan; ``reasons`` say why it is kept, or why it may go."""
+class Unit:
+    """What is kept or swept as a whole: a folder right below the run, or below its `checkpoints`.
 
+    `prefix` is the exact folder in the bucket and ends with `/`. `state` is the catalogue's for backups, "complete" or
+    "unproven" for saves, "trash", "temporary" or "to be deleted" for leftovers. `objects` and `bytes` are None where
+    nothing is known of them. `fingerprint` is `fingerprints.of_listing` of the folder's own level.
+    """
+
+    kind: Kind
     name: str
+    prefix: str
+    state: str
     step: int | None
-    state: BackupState
-    keep: bool
+    decision: Decision
     reasons: tuple[str, ...]
+    fingerprint: str
+    time: datetime | None = None
+    objects: int | None = None
+    bytes: int | None = None
+    folder_metageneration: int | None = None
+
+    @property
+    def keep(self) -> bool:
+        """Say whether it stays."""
+        return self.decision == "keep"
+
+
+@dataclass(frozen=True)
+class ProtectedRead:
+    """What protects, as it was read from the bucket when the plan was made. Generations are 0 where nothing was.
+
+    `newest_complete` are the backups and saves that were found complete in this reading, not remembered.
+    """
+
+    forced_restore: str | None = None
+    forced_generation: int = 0
+    lineage: str | None = None
+    bound_step: int | None = None
+    quarantined: tuple[str, ...] = ()
+    run_record_generation: int = 0
+    pins: tuple[str, ...] = ()
+    pins_generation: int = 0
+    newest_complete: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a sweep would do in numbers. `is_estimate`: sizes below data folders come from a sample.
+
+    `billed_until`: soft delete keeps what goes, and its bill, until about then; None where the bucket has none.
+    """
+
+    kept: int
+    swept: int
+    freed_objects: int | None
+    freed_bytes: int | None
+    is_estimate: bool = False
+    billed_until: datetime | None = None
 
 
 @dataclass(frozen=True)
 class RetentionPlan:
-    """What a sweep of one run would keep and remove, newest backup first, as decided at ``made_at``."""
+    """What a sweep of one run would keep and remove, newest first within each kind, as decided at `made_at` (UTC)."""
 
     bucket: str
     run: str
     made_at: datetime
     policy: Policy
-    backups: tuple[PlannedBackup, ...]
+    shape: Shape
+    hierarchical: bool
+    units: tuple[Unit, ...]
+    protected_read: ProtectedRead
+    totals: Totals
+    warnings: tuple[str, ...] = ()
+    forced: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def kept(self) -> tuple[PlannedBackup, ...]:
-        return tuple(backup for backup in self.backups if backup.keep)
+    def kept(self) -> tuple[Unit, ...]:
+        """Return what stays."""
+        return tuple(unit for unit in self.units if unit.keep)
 
     @property
-    def swept(self) -> tuple[PlannedBackup, ...]:
-        return tuple(backup for backup in self.backups if not backup.keep)
+    def swept(self) -> tuple[Unit, ...]:
+        """Return what goes."""
+        return tuple(unit for unit in self.units if not unit.keep)
+
+    @property
+    def hash(self) -> str:
+        """Return `sha256:…` over everything in the plan."""
+        return _hash(self._content())
+
+    def named(self, name: str) -> Unit | None:
+        """Return the unit of a name (`2026-03-01_00-00`, `checkpoints/500`), None when there is none."""
+        return next((unit for unit in self.units if unit.name == name), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values only, with a hash over what was decided, so that a reviewed plan can be recognised."""
-        policy: dict[str, Any] = {str(period): count for period, count in self.policy.periods.items()}
-        policy["keep_last"] = self.policy.keep_last
-        content = {
+        """Return the plan as JSON values, with its hash."""
+        content = self._content()
+        return {**content, "hash": _hash(content)}
+
+    def to_json(self) -> str:
+        """Return the plan as it is saved."""
+        return json.dumps(self.as_dict(), indent=1) + "\n"
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
             "bucket": self.bucket,
             "run": self.run,
-            "made_at": self.made_at.isoformat().replace("+00:00", "Z"),
-            "policy": policy,
-            "keep": [_backup_as_dict(backup) for backup in self.kept],
-            "sweep": [_backup_as_dict(backup) for backup in self.swept],
+            "made_at": _text(self.made_at),
+            "policy": self.policy.as_dict(),
+            "settings": dict(self.settings),
+            "shape": vars(self.shape),
+            "hierarchical": self.hierarchical,
+            "forced": self.forced,
+            "protected_read": _values(self.protected_read),
+            "totals": _values(self.totals),
+            "warnings": list(self.warnings),
+            "units": [_values(unit) for unit in self.units],
         }
-        decided = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-        return {**content, "hash": f"sha256:{hashlib.sha256(decided).hexdigest()}"}
-
-    def as_table(self) -> str:
-        """For people: one line a backup, newest first."""
-        lines = [f"{'backup':<18}{'step':>9}  {'state':<11} {'decision':<9} why"]
-        for backup in self.backups:
-            step = "-" if backup.step is None else str(backup.step)
-            decision = "keep" if backup.keep else "sweep"
-            lines.append(
-                f"{backup.name:<18}{step:>9}  {backup.state.value:<11} {decision:<9} {'; '.join(backup.reasons)}"
-            )
-        return "\n".join(lines)
 
 
-def make(
-    catalogue: Catalogue,
-    policy: Policy,
-    *,
-    bucket: str,
-    now: datetime,
-    forced_restore: str | None = None,
-    pinned: Collection[str] = (),
-    incomplete_grace: timedelta = INCOMPLETE_GRACE,
-) -> RetentionPlan:
-    """Decides over every backup of a run.
+def verify(text: str | bytes | Mapping[str, Any]) -> RetentionPlan:
+    """Return the plan of a file's content. Raises RetentionRefused when it can't be read or was changed."""
+    try:
+        document = text if isinstance(text, Mapping) else json.loads(text)
+        if not isinstance(document, Mapping):
+            raise ValueError("no JSON object")
+        if document.get("version") != VERSION:
+            raise ValueError(f"version {document.get('version')!r}, not {VERSION}")
+        plan = _from_dict(document)
+        content = {key: value for key, value in document.items() if key != "hash"}
+        found, expected = document.get("hash"), _hash(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as failure:
+        raise _refused(
+            "the plan can't be read", f"{type(failure).__name__}: {failure}", "a plan that Everstep wrote"
+        ) from None
+    if found != expected or plan.hash != expected:
+        raise _refused("the plan was changed", f"hash {found!r} over content of {expected}", "the plan as it was made")
+    return plan
 
-    :param now: the time of deciding, aware
-    :param forced_restore: the content of the run's ``restore.version``, if there is one
-    :param pinned: names that must stay whatever the policy says
-    :raises RetentionRefused: if nothing that can be restored would be left although something is there
-    """
-    by_policy = reasons_to_keep(
-        ((backup.name, backup.time) for backup in catalogue.complete if backup.time is not None and backup.time <= now),
-        policy,
+
+def _from_dict(document: Mapping[str, Any]) -> RetentionPlan:
+    read = dict(document["protected_read"])
+    totals = dict(document["totals"])
+    return RetentionPlan(
+        bucket=document["bucket"],
+        run=document["run"],
+        made_at=datetime.fromisoformat(document["made_at"]),
+        policy=Policy.from_dict(document["policy"]),
+        shape=Shape(**document["shape"]),
+        hierarchical=document["hierarchical"],
+        units=tuple(_unit(each) for each in document["units"]),
+        protected_read=ProtectedRead(
+            **{**read, **{key: tuple(read[key]) for key in ("quarantined", "pins", "newest_complete")}}
+        ),
+        totals=Totals(**{**totals, "billed_until": _time(totals["billed_until"])}),
+        warnings=tuple(document["warnings"]),
+        forced=document["forced"],
+        settings=document["settings"],
     )
-    planned = tuple(
-        _decide(backup, by_policy.get(backup.name), now, (forced_restore or "").strip(), pinned, incomplete_grace)
-        for backup in catalogue.backups
-    )
-    left = [backup for backup in planned if backup.keep and backup.state is BackupState.COMPLETE]
-    if catalogue.complete and not left:
-        raise RetentionRefused(
-            f"gs://{bucket}/{catalogue.run}: the plan would remove every complete backup "
-            f"({', '.join(backup.name for backup in catalogue.complete)}); expected at least one to stay. "
-            "Raise keep_last or pin one."
-        )
-    return RetentionPlan(bucket, catalogue.run, now, policy, planned)
 
 
-def _decide(
-    backup: Backup,
-    by_policy: tuple[str, ...] | None,
-    now: datetime,
-    forced_restore: str,
-    pinned: Collection[str],
-    incomplete_grace: timedelta,
-) -> PlannedBackup:
-    protections = list(_protections(backup, now, forced_restore, pinned, incomplete_grace))
-    reasons = (*protections, *(by_policy or ()))
-    if reasons:
-        return PlannedBackup(backup.name, backup.step, backup.state, True, reasons)
-    why = "no rule keeps it" if backup.state is BackupState.COMPLETE else _age(backup, now)
-    return PlannedBackup(backup.name, backup.step, backup.state, False, (why,))
+def _unit(document: Mapping[str, Any]) -> Unit:
+    unit = Unit(**document)
+    if unit.kind not in get_args(Kind) or unit.decision not in get_args(Decision):
+        raise ValueError(f"unit {unit.name!r}: kind {unit.kind!r}, decision {unit.decision!r}")
+    return replace(unit, reasons=tuple(unit.reasons), time=_time(document["time"]))
 
 
-def _protections(
-    backup: Backup, now: datetime, forced_restore: str, pinned: Collection[str], incomplete_grace: timedelta
-) -> list[str]:
-    found = []
-    if backup.name == forced_restore:
-        found.append("named by restore.version")
-    if backup.name in pinned:
-        found.append("pinned")
-    if backup.state is BackupState.FOREIGN or backup.time is None:
-        found.append("not judged: not a backup of this run")
-    elif backup.time > now:
-        found.append("not judged: its date lies in the future")
-    elif backup.state is BackupState.IN_FLIGHT:
-        found.append("still uploading")
-    elif backup.state in (BackupState.INCOMPLETE, BackupState.EMPTY) and now - _last_change(backup) < incomplete_grace:
-        found.append(f"{backup.state.value}, younger than {incomplete_grace}")
-    return found
+def _values(record: Any) -> dict[str, Any]:
+    return {each.name: _value(getattr(record, each.name)) for each in fields(record)}
 
 
-def _last_change(backup: Backup) -> datetime:
-    times = [time for time in (backup.time, backup.newest) if time is not None]
-    return max(times)
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _text(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
-def _age(backup: Backup, now: datetime) -> str:
-    return f"{backup.state.value} for {now - _last_change(backup)}"
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _backup_as_dict(backup: PlannedBackup) -> dict[str, Any]:
-    return {
-        "name": backup.name,
-        "step": backup.step,
-        "state": backup.state.value,
-        "reasons": list(backup.reasons),
-    }
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _refused(title: str, found: str, expected: str) -> RetentionRefused:
+    return RetentionRefused(title, [error("plan", found, expected, "make a new one: everstep retain plan RUN")])
