@@ -1,0 +1,306 @@
+"""Many objects and whole folders of one bucket: listed in pages, deleted in batches, renamed and deleted at once.
+
+All of it goes through the JSON API over the session of the client library that is open already: the library has no
+folders, and deletes objects one by one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+from everstep.clients import batches, errors
+from everstep.clients import bulk_requests as bulk
+from everstep.clients.bulk_requests import Folder, FoundObject, Outcome
+from everstep.clients.errors import RemoteError, Unavailable
+from everstep.clients.pace import Pace
+from everstep.clients.requests import ListRequest, ReadRequest
+from everstep.clients.retrying import Backoff, Refresh, Tries
+from everstep.clients.storage import REQUEST_SECONDS, BucketClient
+
+AT_ONCE = 8
+OBJECTS_PER_SECOND = 500.0
+"""Half of what a bucket takes before it has grown (cloud.google.com/storage/docs/request-rate)."""
+OPERATION_SECONDS = 3600.0
+OBJECT_FIELDS = "items(name,generation,size,timeCreated),nextPageToken"
+_POLL_FIRST, _POLL_LONGEST = 0.05, 5.0
+
+
+class BulkClient:
+    """Answers the requests of `everstep.clients.bulk_requests`. Every method raises `everstep.clients.errors`.
+
+    Everything is tried again after passing failures.
+
+    :param pace: how many objects may be changed per second, over all threads
+    """
+
+    def __init__(self, bucket: BucketClient, *, pace: Pace | None = None, backoff: Backoff | None = None) -> None:
+        self.bucket = bucket
+        self.pace = pace or Pace(OBJECTS_PER_SECOND)
+        self._backoff = backoff or Backoff()
+
+    def run(
+        self, steps: bulk.BulkSteps[bulk.Result], *, before: Callable[[Sequence[bulk.Request]], None] | None = None
+    ) -> bulk.Result:
+        """Carry out a work, a few requests of each batch at once, and return its result.
+
+        :param before: called before each batch; what it raises ends the work
+        """
+        answered: list[bulk.Answer] | None = None
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket") as pool:
+            try:
+                while True:
+                    batch = next(steps) if answered is None else steps.send(answered)
+                    if before is not None:
+                        before(batch)
+                    answered = [self.answer(batch[0])] if len(batch) == 1 else list(pool.map(self.answer, batch))
+            except StopIteration as done:
+                result: bulk.Result = done.value
+                return result
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def answer(self, request: bulk.Request) -> bulk.Answer:
+        """Carry out one request."""
+        match request:
+            case ListRequest():
+                return self.bucket.list_level(request.prefix)
+            case ReadRequest():
+                return self.bucket.read(request.name)
+            case bulk.ObjectsRequest():
+                return self.objects(request.prefix, request.token)
+            case bulk.FoldersRequest():
+                return self.folders(request.prefix, direct=request.direct)
+            case bulk.CreateFolder():
+                return self.create_folder(request.name)
+            case bulk.RenameFolder():
+                return self.rename_folder(request.source, request.destination, request.metageneration)
+            case bulk.DeleteTree():
+                return self.delete_tree(request.name)
+            case bulk.DeleteFolder():
+                return self.delete_folder(request.name)
+            case bulk.DeleteObjects():
+                return self.delete_objects(request.objects)
+            case _:
+                return self.write(request)
+
+    def write(self, request: bulk.WriteRequest) -> bulk.Answer:
+        """Write a document in place of one generation."""
+        try:
+            written = self.bucket.write(request.name, request.document, generation=request.generation)
+            return bulk.Written(written)
+        except errors.Conflict:
+            return Outcome.CHANGED
+
+    def objects(self, prefix: str, token: str = "") -> bulk.ObjectsPage:
+        """List one page of all objects below a prefix."""
+        query = {"prefix": prefix, "maxResults": 1000, "fields": OBJECT_FIELDS}
+        page = self._send("GET", self._place("o"), {**query, **({"pageToken": token} if token else {})})
+        found = (
+            FoundObject(each["name"], int(each["generation"]), int(each.get("size", 0)), _time(each, "timeCreated"))
+            for each in page.get("items") or ()
+        )
+        return bulk.ObjectsPage(tuple(found), page.get("nextPageToken") or "")
+
+    def folders(self, prefix: str, *, direct: bool = False) -> tuple[Folder, ...]:
+        """List all folders below a prefix, or those directly in it."""
+        query: dict[str, Any] = {"prefix": prefix, "pageSize": 1000, **({"delimiter": "/"} if direct else {})}
+        found: list[Folder] = []
+        while True:
+            page = self._send("GET", self._place("folders"), query)
+            found += [_folder(each) for each in page.get("items") or () if each["name"] != prefix]
+            if not page.get("nextPageToken"):
+                return tuple(found)
+            query["pageToken"] = page["nextPageToken"]
+
+    def folder(self, name: str) -> Folder | None:
+        """Return a folder, or None when there is none."""
+        try:
+            return _folder(self._send("GET", self._place("folders", name)))
+        except errors.NotFound:
+            return None
+
+    def create_folder(self, name: str) -> Outcome:
+        """Make a folder and those above it."""
+        try:
+            self._send("POST", self._place("folders"), {"recursive": "true"}, {"name": name})
+        except errors.Conflict:
+            if self.folder(name) is None:
+                raise
+        return Outcome.DONE
+
+    def rename_folder(self, source: str, destination: str, metageneration: int | None = None) -> Outcome:
+        """Give a folder another name, and wait until it has it."""
+        query = {} if metageneration is None else {"ifSourceMetagenerationMatch": metageneration}
+        path = f"{self._place('folders', source)}/renameTo/folders/{quote(destination, safe='')}"
+        deadline = time.monotonic() + OPERATION_SECONDS
+        while True:
+            self.pace.wait(1)
+            try:
+                self._wait(self._send("POST", path, query), deadline)
+                return Outcome.DONE
+            except errors.NotFound:
+                if self.folder(source) is None:
+                    return Outcome.DONE if self.folder(destination) is not None else Outcome.GONE
+                raise
+            except errors.Conflict as refused:
+                if refused.status == 412:
+                    return Outcome.CHANGED
+                found = self.folder(source)
+                if found is not None and not found.renaming:
+                    if self.folder(destination) is not None:
+                        return Outcome.EXISTS
+                    raise
+                # Somebody, or a try whose answer was lost, renames it now.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_FIRST)
+
+    def delete_tree(self, name: str) -> Outcome:
+        """Let the service delete a folder and all below it, and wait until it has."""
+        try:
+            operation = self._send("POST", f"{self._place('folders', name)}/deleteRecursive")
+            self._wait(operation, time.monotonic() + OPERATION_SECONDS)
+        except errors.NotFound:
+            return Outcome.DONE if self.folder(name) is None else Outcome.REFUSED
+        except (errors.Forbidden, errors.Invalid):
+            return Outcome.REFUSED
+        return Outcome.DONE
+
+    def delete_folder(self, name: str) -> Outcome:
+        """Delete an empty folder."""
+        self.pace.wait(1)
+        try:
+            self._send("DELETE", self._place("folders", name))
+        except errors.NotFound:
+            return Outcome.GONE
+        except errors.Conflict:
+            return Outcome.EXISTS
+        return Outcome.DONE
+
+    def delete_objects(self, objects: Sequence[FoundObject]) -> tuple[Outcome, ...]:
+        """Delete objects, each in its generation; parts that failed for now are tried again, and only those."""
+        if len(objects) > bulk.LARGEST_BATCH:
+            raise ValueError(f"at most {bulk.LARGEST_BATCH} objects at once, not {len(objects)}")
+        results: list[Outcome | None] = [None] * len(objects)
+        tries = Tries(self._backoff)
+        left = list(range(len(objects)))
+        while left:
+            failures = self._batch([objects[number] for number in left])
+            passing: RemoteError | None = None
+            for number, failure in zip(left, failures, strict=True):
+                if isinstance(failure, Unavailable):
+                    passing = failure
+                else:
+                    results[number] = _deleted(failure)
+            left = [number for number in left if results[number] is None]
+            if passing is not None:
+                self._hold_back(tries, passing)
+            else:
+                self.pace.taken()
+        return tuple(result for result in results if result is not None)
+
+    def _batch(self, objects: Sequence[FoundObject]) -> list[RemoteError | None]:
+        where = f"delete {len(objects)} objects of gs://{self.bucket.name}/, {objects[0].name} first"
+        self.pace.wait(len(objects))
+        try:
+            answer = self._asked(
+                "POST",
+                "/batch/storage/v1",
+                where,
+                data=batches.deletions(self.bucket.name, objects),
+                headers={"Content-Type": batches.CONTENT_TYPE},
+            )
+            return batches.answers(answer.headers.get("Content-Type", ""), answer.content, len(objects), where)
+        except Unavailable as failure:
+            return [failure] * len(objects)
+
+    def _wait(self, operation: Mapping[str, Any], deadline: float) -> None:
+        """Wait until an operation is done. Raises its error."""
+        pause = _POLL_FIRST
+        while not operation.get("done"):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{operation.get('name')}: not done after {OPERATION_SECONDS:.0f} s")
+            time.sleep(pause)
+            pause = min(2 * pause, _POLL_LONGEST)
+            identifier = str(operation["name"]).rpartition("/")[2]
+            operation = self._send("GET", self._place("operations", identifier))
+        if failure := operation.get("error"):
+            status = _STATUS_OF_CODE.get(int(failure.get("code", 0)), 500)
+            raise errors.of_status(status, f"{operation.get('name')}: {failure.get('message')}")
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        tries = Tries(self._backoff)
+        while True:
+            try:
+                answer = self._asked(method, path, f"{method} {path}", params=dict(query or {}), json=body)
+                document: dict[str, Any] = answer.json() if answer.content else {}
+                return document
+            except Unavailable as failure:
+                if failure.status == 501:
+                    raise errors.Invalid(failure.message, status=501) from failure
+                self._hold_back(tries, failure)
+
+    def _asked(self, method: str, path: str, where: str, **more: Any) -> Any:
+        with errors.translated(where):
+            answer = self._session.request(method, self._base_url + path, timeout=REQUEST_SECONDS, **more)
+        if answer.status_code >= 300:
+            raise errors.of_body(answer.status_code, answer.content, where, answer.headers)
+        return answer
+
+    def _hold_back(self, tries: Tries, failure: RemoteError) -> None:
+        wait = tries.after(failure)
+        seconds = 0.0 if isinstance(wait, Refresh) else wait
+        if failure.status in (429, 503):
+            self.pace.refused(seconds)
+        time.sleep(seconds)
+
+    @cached_property
+    def _session(self) -> Any:
+        """The library's own session, with as many connections as there are threads."""
+        return self.bucket.library_client._http
+
+    @cached_property
+    def _base_url(self) -> str:
+        return str(self.bucket.library_client._connection.API_BASE_URL).rstrip("/")
+
+    def _place(self, kind: str, name: str = "") -> str:
+        place = f"/storage/v1/b/{quote(self.bucket.name, safe='')}/{kind}"
+        return f"{place}/{quote(name, safe='')}" if name else place
+
+
+# Codes of google.rpc.Code that an operation ends with.
+_STATUS_OF_CODE = {3: 400, 5: 404, 6: 409, 7: 403, 8: 429, 9: 409, 10: 409, 14: 503}
+
+
+def _deleted(failure: RemoteError | None) -> Outcome:
+    if failure is None:
+        return Outcome.DONE
+    if isinstance(failure, errors.NotFound):
+        return Outcome.GONE
+    if isinstance(failure, errors.Conflict):
+        # 412 is another generation, or a retention policy that says so in words.
+        return Outcome.REFUSED if "retention" in failure.message.lower() else Outcome.CHANGED
+    if isinstance(failure, errors.Forbidden):
+        return Outcome.REFUSED
+    raise failure
+
+
+def _folder(resource: Mapping[str, Any]) -> Folder:
+    return Folder(
+        resource["name"],
+        int(resource.get("metageneration", 0)),
+        _time(resource, "createTime"),
+        bool(resource.get("pendingRenameInfo")),
+    )
+
+
+def _time(resource: Mapping[str, Any], key: str) -> datetime | None:
+    return datetime.fromisoformat(resource[key]) if resource.get(key) else None
