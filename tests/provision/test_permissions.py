@@ -71,7 +71,7 @@ def test_without_an_identity_all_are_explained(capsys: pytest.CaptureFixture[str
     told = capsys.readouterr().out
     assert all(f"{name}: " in told for name in IDENTITIES)
     assert "in team: list watch jobsets  (the one watch that all waits share)" in told
-    assert "in gke-managed-checkpointing: get daemonsets" in told
+    assert "in gke-managed-checkpointing: get list daemonsets" in told
 
 
 def test_nobody_may_use_wildcards_or_read_secrets() -> None:

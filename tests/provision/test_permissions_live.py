@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,16 @@ from everstep.clients.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBSETS,
+    LOCAL_QUEUES,
     NAMESPACES,
     PODS,
     SERVICE_ACCOUNTS,
     WORKLOADS,
     Resource,
 )
+from everstep.doctor.evidence import Target
+from everstep.doctor.gather import gather
+from everstep.doctor.live import opened
 from everstep.launch.launcher import Launcher
 from everstep.launch.outcome import conclude
 from everstep.provision import preflight, priority_classes
@@ -221,6 +225,8 @@ async def test_the_printed_rights_are_enough_for_a_run_and_none_is_left_unused(c
     await asyncio.to_thread(until_used, cluster, starting)
     await asyncio.to_thread(cluster.add_slice, 1)
     await asyncio.to_thread(cluster.wait_until_ready, 0)
+    queued = replace(Target.of_run(spec), queue=await asyncio.to_thread(local_queue, cluster.admin))
+    assert await asyncio.to_thread(unseen_by_doctor, cluster, "launcher", queued) == []
     # A peer that is lost makes the set restart, and the wait look at the failed pod and its node.
     await asyncio.to_thread(cluster.fail_a_pod, 75)
     await asyncio.to_thread(until_used, cluster, {("watcher", "get", "nodes", "")})
@@ -296,6 +302,8 @@ def provision_and_upgrade(cluster: Cluster, folder: Path) -> None:
         assert "0 of 2 nodes" in wait_briefly(site, waiting)
         assert "is served" in wait_briefly(site, kind_served())
 
+        whole = Target.of_cluster(spec.cluster_spec)
+        assert unseen_by_doctor(cluster, "provisioner", whole) == []
         launched = cluster.launcher().launch()
         cluster.add_slice(1)
         cluster.wait_until_ready(0)
@@ -356,15 +364,63 @@ def install_jobset(admin: KubernetesClient) -> None:
         admin.create(DEPLOYMENTS, {**body, "spec": spec}, "jobset-system")
 
 
+def unseen_by_doctor(cluster: Cluster, identity: str, target: Target) -> list[str]:
+    """What an identity's doctor could not look at in the cluster, except for logs: no kubelet is there to give them."""
+    driver = {"name": "replication-worker", "image": "none"}
+    labels = {"k8s-app": "high-scale-checkpointing"}
+    (configuration,) = cluster.admin.list_all(CHECKPOINT_CONFIGURATIONS)
+    # An owner of its own keeps the DaemonSet's controller from taking it over.
+    owner = {"apiVersion": "checkpointing.gke.io/v1", "kind": "CheckpointConfiguration", "controller": True}
+    owner |= {"name": configuration["metadata"]["name"], "uid": configuration["metadata"]["uid"]}
+    metadata = {"name": f"driver-{identity}", "labels": labels, "ownerReferences": [owner]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    # On a node, so that nobody schedules it, and running, so that its log is asked for.
+    body = {**pod, "spec": {"nodeName": "node-0-0", "containers": [driver]}}
+    cluster.admin.create(PODS, body, CHECKPOINTING_NAMESPACE)
+    state = {"name": "replication-worker", "state": {"running": {}}, "image": "none", "imageID": "none"}
+    state |= {"ready": False, "restartCount": 0}
+    cluster.admin._request(
+        "PATCH",
+        PODS.path(CHECKPOINTING_NAMESPACE, f"driver-{identity}", "status"),
+        body={"status": {"phase": "Running", "containerStatuses": [state]}},
+        content_type="application/merge-patch+json",
+    )
+    with opened(cluster.access(identity), cluster.storage, None, patience=1) as sources:
+        evidence = gather(target, sources)
+    cluster.admin.delete(PODS, f"driver-{identity}", CHECKPOINTING_NAMESPACE)
+    assert "no way to Google Cloud" in evidence.unread.pop("cluster")
+    return [f"{kind}: {why}" for kind, why in evidence.unread.items() if not kind.startswith("log of ")]
+
+
+def local_queue(admin: KubernetesClient) -> str:
+    """A queue as Kueue has it."""
+    define_kueue(admin, "LocalQueue", "localqueues")
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue", "metadata": {"name": "main"}}
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            admin.create(LOCAL_QUEUES, {**queue, "spec": {"clusterQueue": "all"}}, TEAM)
+            return "main"
+        except NotFound:
+            # A new kind is served a moment after it was defined.
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def define_kueue(admin: KubernetesClient, kind: str, plural: str) -> None:
+    """A kind of Kueue's, without its schema."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "kueue.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]}
+    metadata = {"name": f"{plural}.kueue.x-k8s.io"}
+    body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata}
+    admin.create(CUSTOM_RESOURCE_DEFINITIONS, {**body, "spec": spec})
+
+
 def queue_by_hand(admin: KubernetesClient) -> str:
     """A JobSet that a queue rules, and its Workload as Kueue makes it."""
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    names = {"kind": "Workload", "plural": "workloads", "singular": "workload", "listKind": "WorkloadList"}
-    version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
-    kueue = {"group": "kueue.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]}
-    metadata = {"name": "workloads.kueue.x-k8s.io"}
-    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata}
-    admin.create(CUSTOM_RESOURCE_DEFINITIONS, {**kind, "spec": kueue})
+    define_kueue(admin, "Workload", "workloads")
     pod = {
         "restartPolicy": "Never",
         "nodeSelector": {"node.kubernetes.io/instance-type": "ct6e-standard-4t"},
@@ -415,7 +471,8 @@ def used(cluster: Cluster) -> set[Use]:
         about = entry.get("objectRef") or {}
         # Requests for a namespace itself are authorized as if they were inside it.
         where = "" if about.get("resource") == "namespaces" else about.get("namespace", "")
-        found.add((identity, entry["verb"], about.get("resource", ""), where))
+        what = "/".join(part for part in (about.get("resource", ""), about.get("subresource", "")) if part)
+        found.add((identity, entry["verb"], what, where))
     return found
 
 

@@ -182,8 +182,13 @@ IDENTITIES = {
             ),
             elsewhere={
                 resources.CHECKPOINTING_NAMESPACE: (
-                    Rule(resources.DAEMON_SETS, ("get",), "the driver of a configuration"),
+                    Rule(
+                        resources.DAEMON_SETS,
+                        ("get", "list"),
+                        "the driver of a configuration; doctor: nodes without one",
+                    ),
                     Rule(resources.EVENTS, ("list",), "why a driver is not ready"),
+                    Rule(resources.POD_LOGS, ("get",), "doctor: what the replicator says when a wait fails"),
                 ),
                 "default": (Rule(resources.EVENTS, ("list",), "conflicts of configurations"),),
                 resources.JOBSET_NAMESPACE: (
