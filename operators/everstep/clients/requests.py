@@ -30,6 +30,21 @@ class ReadRequest:
 
 
 @dataclass(frozen=True)
+class SizeRequest:
+    """Count the objects below a prefix that ends with `/`, at all levels, and their bytes."""
+
+    prefix: str
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many objects there are below a prefix, and how many bytes they have."""
+
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Listing:
     """One level: objects and sub-folders by the last part of their names."""
 
@@ -46,8 +61,8 @@ class StoredObject:
     generation: int
 
 
-Request = ListRequest | ReadRequest
-Answer = Listing | StoredObject | None
+Request = ListRequest | ReadRequest | SizeRequest
+Answer = Listing | StoredObject | Sizes | None
 Result = TypeVar("Result")
 Steps = Generator[Sequence[Request], Sequence[Answer], Result]
 
@@ -63,6 +78,13 @@ def stored(answer: Answer) -> StoredObject | None:
     """Return an answer to a ReadRequest, None where there was no object. Raises TypeError on any other answer."""
     if answer is not None and not isinstance(answer, StoredObject):
         raise TypeError(f"{answer!r} does not answer a read request")
+    return answer
+
+
+def sizes(answer: Answer) -> Sizes:
+    """Return an answer to a SizeRequest. Raises TypeError when a client mixed answers up."""
+    if not isinstance(answer, Sizes):
+        raise TypeError(f"{answer!r} does not answer a size request")
     return answer
 
 

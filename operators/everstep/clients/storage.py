@@ -16,6 +16,8 @@ from everstep.clients.requests import (
     ReadRequest,
     Request,
     Result,
+    SizeRequest,
+    Sizes,
     Steps,
     StoredObject,
     listed_object,
@@ -57,6 +59,20 @@ class BucketClient:
     def list_level(self, prefix: str) -> Listing:
         """List one level below a prefix that ends with `/` (or is empty)."""
         return self._asked(f"list gs://{self.name}/{prefix}", lambda: self._list(prefix))
+
+    def size(self, prefix: str) -> Sizes:
+        """Count the objects below a prefix at all levels, and their bytes."""
+
+        def count() -> Sizes:
+            objects = total = 0
+            fields = "items(size),nextPageToken"
+            for page in self._client.list_blobs(self._bucket, prefix=prefix, **self._reading, fields=fields).pages:
+                items = page.raw_page.get("items", ())
+                objects += len(items)
+                total += sum(int(item["size"]) for item in items)
+            return Sizes(objects, total)
+
+        return self._asked(f"list gs://{self.name}/{prefix}", count)
 
     def read(self, name: str) -> StoredObject | None:
         """Return an object, or None when there is none."""
@@ -149,6 +165,8 @@ class BucketClient:
     def _answer(self, request: Request) -> Answer:
         if isinstance(request, ListRequest):
             return self.list_level(request.prefix)
+        if isinstance(request, SizeRequest):
+            return self.size(request.prefix)
         assert isinstance(request, ReadRequest)
         return self.read(request.name)
 

@@ -1,0 +1,266 @@
+"""Reading a run's folder for a plan, with as few requests as it takes. Returns steps for `BucketClient.run`.
+
+One request lists the run's folder; each backup costs one listing of its own level (a page holds 1,000 entries), each
+save one. Metas are matched to data by checksum and not read. What has settled and was judged before is taken from what
+is remembered, but for what a plan protects: that is judged anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from everstep.checkpoints import catalogue as catalogues
+from everstep.checkpoints import completeness, names
+from everstep.checkpoints.catalogue import BackupListing, BackupState, ListedObject
+from everstep.checkpoints.completeness import Shape
+from everstep.checkpoints.layout import DURABLE, RESERVED, RunFolder
+from everstep.clients.requests import (
+    Listing,
+    ListRequest,
+    ReadRequest,
+    Request,
+    SizeRequest,
+    Steps,
+    listing,
+    sizes,
+    stored,
+)
+from everstep.retain import leftovers, remembered, saves_reading
+from everstep.retain.inventory import FoundBackup, Inventory
+from everstep.retain.levels import TOGETHER, batches, contents_of
+from everstep.retain.plan import RetentionRefused
+from everstep.retain.remembered import Memory
+from everstep.spec.findings import error
+
+DIGEST_SIZES = (64, 65)
+KEEP_COMPLETE = 2
+
+
+def pins_object(folder: RunFolder) -> str:
+    """Return where pins stand: `{"names": {"2026-03-01_00-00": {"reason": …, "by": …, "until": …}}}`."""
+    return f"{folder.records_prefix}pins.json"
+
+
+def read(
+    folder: RunFolder,
+    *,
+    now: datetime,
+    shape: Shape | None = None,
+    keep_complete: int = KEEP_COMPLETE,
+    grace: timedelta = timedelta(hours=24),
+    metric: str | None = None,
+    use_memory: bool = True,
+) -> Steps[Inventory]:
+    """Read a run's folder. Raises RetentionRefused when nothing tells the run's shape.
+
+    :param shape: instead of the one that run.json tells
+    :param keep_complete: so many newest complete backups are judged anew, in all and of the live lineage
+    :param grace: how long a backup may still become complete after its last object
+    :param metric: to be read from saves, for a policy that keeps the best
+    """
+    first = yield [
+        ListRequest(folder.prefix),
+        ReadRequest(folder.run_record),
+        ReadRequest(folder.restore_version),
+        ReadRequest(pins_object(folder)),
+        ReadRequest(remembered.object_name(folder)),
+    ]
+    level = listing(first[0])
+    record, forced, pins, verdicts = (stored(answer) for answer in first[1:])
+    run_record = _document(record.body if record else None)
+    shape = shape or _shape(folder, run_record, record is not None)
+    memory = remembered.read(verdicts.body if verdicts and use_memory else None, folder, shape, metric)
+    dated = sorted((name for name in level.folders if names.looks_like_backup(name)), reverse=True)
+    base = Inventory(
+        folder,
+        shape,
+        forced_restore=forced.body.decode(errors="replace").strip() if forced else None,
+        forced_generation=forced.generation if forced else 0,
+        run_record=run_record,
+        run_record_generation=record.generation if record else 0,
+        pins=_pins(folder, pins.body if pins else None, now),
+        pins_generation=pins.generation if pins else 0,
+        memory_generation=verdicts.generation if verdicts else 0,
+    )
+    backups = yield from _backups(base, dated, memory, now, grace, keep_complete)
+    found_saves, temporary = (
+        (yield from saves_reading.read(base, memory, metric, keep_complete)) if DURABLE in level.folders else ([], [])
+    )
+    others = [name for name in level.folders if name not in RESERVED and name not in dated]
+    left, unknown = yield from leftovers.read(folder, others, temporary, memory, now)
+    sample = yield from _sample(folder, backups, memory)
+    return replace(
+        base,
+        backups=tuple(backups),
+        saves=tuple(found_saves),
+        leftovers=tuple(left),
+        unknown=tuple(unknown),
+        objects_per_folder=sample[0],
+        bytes_per_folder=sample[1],
+        first_seen={each.name: memory.first_seen.get(each.name, now) for each in left},
+    )
+
+
+def measure(found: Inventory, wanted: Iterable[str]) -> Steps[Inventory]:
+    """Count what lies in some backups, saves and leftovers in full: one request for each 1,000 objects."""
+    wanted = list(wanted)
+    measured: dict[str, tuple[int, int]] = {}
+    for batch in batches(wanted):
+        answers = yield [SizeRequest(f"{found.folder.prefix}{name}/") for name in batch]
+        for name, answer in zip(batch, answers, strict=True):
+            size = sizes(answer)
+            measured[name] = (size.objects, size.bytes)
+    return replace(found, measured=measured)
+
+
+def judge_backup(
+    folder: RunFolder,
+    name: str,
+    level: Listing,
+    shape: Shape,
+    bodies: Mapping[str, str],
+    now: datetime,
+    grace: timedelta,
+) -> FoundBackup:
+    """Judge one dated folder by its listing."""
+    read = catalogues.read_listing(name, level.objects, level.folders, bodies=bodies)
+    backup = catalogues.build(folder.run, [read], shape, now=now, grace=grace).backups[0]
+    other = None if backup.state is BackupState.COMPLETE else _other_shape(folder.run, read, shape)
+    return FoundBackup(backup, contents_of(level), other)
+
+
+def metas_to_read(name: str, level: Listing) -> list[str]:
+    """Return the metas whose checksum tells nothing: there is none, or the body is more than a digest.
+
+    A body as long as a digest whose checksum no data has names data that is not there.
+    """
+    read = catalogues.read_listing(name, level.objects, level.folders)
+    by_name = {item.name: item for item in level.objects}
+    return [meta for meta in read.to_read if read.data and not _tells(by_name[meta])]
+
+
+def _tells(meta: ListedObject) -> bool:
+    return bool(meta.md5 or meta.crc32c) and meta.size in DIGEST_SIZES
+
+
+def _backups(
+    base: Inventory, dated: Sequence[str], memory: Memory, now: datetime, grace: timedelta, keep_complete: int
+) -> Steps[list[FoundBackup]]:
+    always = {*dated[:1], base.forced_restore, *base.pins}
+    found: dict[str, FoundBackup] = {
+        name: memory.backups[name] for name in dated if name in memory.backups and name not in always
+    }
+    for batch in batches([name for name in dated if name not in found]):
+        found |= yield from _listed(base, batch, now, grace)
+    while stale := _to_validate(base, [found[name] for name in dated], now, keep_complete):
+        found |= yield from _listed(base, stale[:TOGETHER], now, grace)
+    return [found[name] for name in dated]
+
+
+def _to_validate(base: Inventory, newest_first: Sequence[FoundBackup], now: datetime, count: int) -> list[str]:
+    """Return the newest complete backups that are only remembered, among those that a plan protects."""
+    complete = [each for each in newest_first if each.is_complete]
+    live = [each for each in complete if base.is_live(each.name, each.backup.step)]
+    past = [each for each in live if each.backup.time is not None and each.backup.time <= now]
+    wanted = {each.name: each for group in (complete, live, past) for each in group[:count]}
+    return [name for name, each in wanted.items() if not each.is_fresh]
+
+
+def _listed(base: Inventory, batch: Sequence[str], now: datetime, grace: timedelta) -> Steps[dict[str, FoundBackup]]:
+    levels = [listing(each) for each in (yield [ListRequest(base.folder.backup_prefix(name)) for name in batch])]
+    to_read = [(name, meta) for name, level in zip(batch, levels, strict=True) for meta in metas_to_read(name, level)]
+    bodies: dict[str, dict[str, str]] = {}
+    if to_read:
+        requests: list[Request] = [ReadRequest(base.folder.backup_prefix(name) + meta) for name, meta in to_read]
+        for (name, meta), answer in zip(to_read, (yield requests), strict=True):
+            body = stored(answer)
+            if body is not None:
+                bodies.setdefault(name, {})[meta] = body.body.decode(errors="replace")
+    return {
+        name: judge_backup(base.folder, name, level, base.shape, bodies.get(name, {}), now, grace)
+        for name, level in zip(batch, levels, strict=True)
+    }
+
+
+def _other_shape(run: str, read: BackupListing, shape: Shape) -> Shape | None:
+    """A run that was resized has backups that are whole for as many nodes as they have metas of."""
+    parsed = ((names.parse_meta(name), digest) for name, digest in read.metas.items())
+    by_step = completeness.steps_of(
+        (meta.step, meta.node, meta.worker, digest) for meta, digest in parsed if meta is not None and meta.job == run
+    )
+    for step in sorted(by_step, reverse=True):
+        nodes, workers = (max(rank[part] for rank in by_step[step]) + 1 for part in (0, 1))
+        other = Shape(nodes, workers)
+        is_whole = nodes * workers == len(by_step[step]) and other != replace(shape, data_parallelism=None)
+        if is_whole and completeness.validate(step, by_step[step], read.data, other).valid:
+            return other
+    return None
+
+
+def _sample(folder: RunFolder, backups: Sequence[FoundBackup], memory: Memory) -> Steps[tuple[int | None, int | None]]:
+    """Count one data folder of the newest complete backup, so that sizes can be estimated."""
+    if memory.bytes_per_folder is not None:
+        return memory.objects_per_folder, memory.bytes_per_folder
+    newest = next((each for each in backups if each.is_complete and each.contents.folders), None)
+    if newest is None:
+        return None, None
+    level = listing((yield [ListRequest(folder.backup_prefix(newest.name))])[0])
+    data = next((name for name in level.folders if names.is_data_name(name)), None)
+    if data is None:
+        return None, None
+    size = sizes((yield [SizeRequest(f"{folder.backup_prefix(newest.name)}{data}/")])[0])
+    return size.objects, size.bytes
+
+
+def _shape(folder: RunFolder, record: Mapping[str, Any], is_there: bool) -> Shape:
+    try:
+        return Shape(record["nodes"], record["workers_per_node"], record["data_parallelism"])
+    except (KeyError, TypeError, ValueError) as missing:
+        raise RetentionRefused(
+            f"the backups of run {folder.run!r} can't be judged",
+            [
+                error(
+                    folder.url(folder.run_record),
+                    f"{'unusable: ' + repr(missing) if is_there else 'no such object'}",
+                    "the run's nodes, workers_per_node and data_parallelism",
+                    "say the shape that its backups were made with: --shape NODES[xWORKERS][/DATA_PARALLELISM]",
+                )
+            ],
+        ) from None
+
+
+def _pins(folder: RunFolder, body: bytes | None, now: datetime) -> dict[str, Any]:
+    """Return the pins that hold now. Raises RetentionRefused when they can't be read: then nothing is known of them."""
+    if body is None:
+        return {}
+    try:
+        pins = json.loads(body)["names"]
+        return {
+            str(name): pin
+            for name, pin in pins.items()
+            if not pin.get("until") or datetime.fromisoformat(pin["until"]) > now
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as failure:
+        raise RetentionRefused(
+            f"the pins of run {folder.run!r} can't be read",
+            [
+                error(
+                    folder.url(pins_object(folder)),
+                    f"{type(failure).__name__}: {failure}",
+                    '{"names": {"<backup>": {"reason": "…", "by": "…", "until": null}}}, times with an offset',
+                    "mend the object, or delete it and pin again: everstep retain pin RUN NAME --reason TEXT",
+                )
+            ],
+        ) from None
+
+
+def _document(body: bytes | None) -> dict[str, Any]:
+    try:
+        document = json.loads(body or b"")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,83 @@
+"""Reading the plain Orbax and DCP folders of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from everstep.checkpoints import saves
+from everstep.checkpoints.layout import DURABLE, RunFolder
+from everstep.checkpoints.saves import SaveState
+from everstep.clients.requests import ListRequest, ReadRequest, Steps, listing, stored
+from everstep.retain.inventory import FoundSave, Inventory
+from everstep.retain.levels import batches, contents_of
+from everstep.retain.remembered import Memory
+
+
+def read(
+    base: Inventory, memory: Memory, metric: str | None, keep_complete: int
+) -> Steps[tuple[list[FoundSave], list[str]]]:
+    """Return the saves, highest step first, and the folders beside them that no save ends in."""
+    level = listing((yield [ListRequest(base.folder.durable_prefix)])[0])
+    steps = sorted((int(name) for name in level.folders if name.isascii() and name.isdecimal()), reverse=True)
+    steps = [step for step in steps if str(step) in level.folders]
+    found = {step: memory.saves[step] for step in steps[keep_complete:] if step in memory.saves}
+    for batch in batches([step for step in steps if step not in found]):
+        answers = yield [ListRequest(base.folder.durable_step(step)) for step in batch]
+        for step, answer in zip(batch, answers, strict=True):
+            inside = listing(answer)
+            found[step] = FoundSave(saves.judge(step, inside.objects, inside.folders), contents_of(inside))
+    for step in steps:
+        complete = [each for each in steps if found[each].save.state is SaveState.COMPLETE]
+        if step in complete[:keep_complete]:
+            found[step] = yield from _looked_into(base.folder, found[step])
+    if metric is not None:
+        found |= yield from _metrics(base.folder, [found[step] for step in steps], metric)
+    others = [f"{DURABLE}/{name}" for name in level.folders if not (name.isdecimal() and int(name) in found)]
+    return [found[step] for step in steps], others
+
+
+def _looked_into(folder: RunFolder, each: FoundSave) -> Steps[FoundSave]:
+    """Judge a save that a plan protects by its framework's own rules: one that was copied in part has a marker."""
+    prefix = folder.durable_step(each.save.step)
+    level = listing((yield [ListRequest(prefix)])[0])
+    fresh = saves.judge(each.save.step, level.objects, level.folders)
+    if fresh.state is not SaveState.COMPLETE:
+        return FoundSave(fresh, contents_of(level), each.metric)
+    if fresh.framework == "dcp":
+        body = stored((yield [ReadRequest(prefix + saves.DCP_MARKER)])[0])
+        present = {item.name for item in level.objects}
+        try:
+            missing = [
+                f"{name} is missing"
+                for name in saves.dcp_files(body.body if body else b"")
+                if name.partition("/")[0] not in present | set(level.folders)
+            ]
+        except ValueError as torn:
+            missing = [f"{saves.DCP_MARKER} is torn ({torn})"]
+    else:
+        answers = yield [
+            ReadRequest(prefix + saves.ORBAX_METADATA),
+            *(ListRequest(f"{prefix}{item}/") for item in level.folders),
+        ]
+        metadata = stored(answers[0])
+        inside = {
+            item: (tuple(entry.name for entry in listing(answer).objects), listing(answer).folders)
+            for item, answer in zip(level.folders, answers[1:], strict=True)
+        }
+        items = saves.orbax_items(metadata.body) if metadata else None
+        missing = saves.missing_of_orbax(items, level.folders, inside)
+    if missing:
+        fresh = replace(fresh, state=SaveState.TORN, reasons=tuple(sorted(missing)))
+    return FoundSave(fresh, contents_of(level), each.metric)
+
+
+def _metrics(folder: RunFolder, found: Sequence[FoundSave], metric: str) -> Steps[dict[int, FoundSave]]:
+    unread = [each for each in found if each.is_fresh and each.save.framework == "orbax"]
+    answers = yield [ReadRequest(folder.durable_step(each.save.step) + saves.ORBAX_METADATA) for each in unread]
+    bodies = [stored(answer) for answer in answers]
+    return {
+        each.save.step: replace(each, metric=saves.orbax_metric(body.body, metric))
+        for each, body in zip(unread, bodies, strict=True)
+        if body is not None
+    }
