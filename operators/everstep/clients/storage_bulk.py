@@ -86,8 +86,10 @@ class BulkClient:
                 return self.delete_folder(request.name)
             case bulk.DeleteObjects():
                 return self.delete_objects(request.objects)
-            case _:
+            case bulk.WriteRequest():
                 return self.write(request)
+            case _:
+                return self.bucket.size(request.prefix)
 
     def write(self, request: bulk.WriteRequest) -> bulk.Answer:
         """Write a document in place of one generation."""

@@ -1,0 +1,87 @@
+"""Deleting everything below a prefix, object by object. Pure: steps for a bulk client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from everstep.clients import bulk_requests as bulk
+from everstep.clients.bulk_requests import FoundObject, Outcome
+
+
+@dataclass
+class Deleted:
+    """How many objects were deleted, and which stayed, and why: by name."""
+
+    objects: int = 0
+    bytes: int = 0
+    left: dict[str, str] = field(default_factory=dict)
+
+
+def below(prefix: str, *, not_after: datetime | None = None) -> bulk.BulkSteps[Deleted]:
+    """Delete all objects below a prefix, page by page.
+
+    :param not_after: what was made later is somebody else's, and stays
+    """
+    done = Deleted()
+    token = ""
+    while True:
+        page = bulk.page((yield [bulk.ObjectsRequest(prefix, token)])[0])
+        mine = [each for each in page.objects if not _is_later(each, not_after)]
+        done.left |= {each.name: "made since the sweep began" for each in page.objects if each not in mine}
+        yield from objects(mine, done)
+        token = page.token
+        if not token:
+            return done
+
+
+def objects(found: Sequence[FoundObject], done: Deleted) -> bulk.BulkSteps[None]:
+    """Delete objects in the generations in which they were found, and note what became of them."""
+    batches = list(in_batches(found))
+    if not batches:
+        return
+    answers = yield [bulk.DeleteObjects(batch) for batch in batches]
+    for batch, answer in zip(batches, answers, strict=True):
+        for each, outcome in zip(batch, bulk.outcomes(answer), strict=True):
+            match outcome:
+                case Outcome.DONE:
+                    done.objects += 1
+                    done.bytes += each.size
+                case Outcome.CHANGED:
+                    done.left[each.name] = "replaced meanwhile"
+                case Outcome.REFUSED:
+                    done.left[each.name] = "the bucket refuses: a hold, a retention policy or a missing permission"
+
+
+def tree(folder: str, *, gone: Callable[[], None] = lambda: None) -> bulk.BulkSteps[Deleted]:
+    """Delete a folder and all below it: by the service at once, else object by object and folder by folder.
+
+    :param gone: called when nothing of it is left
+    """
+    if bulk.outcome((yield [bulk.DeleteTree(folder)])[0]) is Outcome.DONE:
+        gone()
+        return Deleted()
+    done = yield from below(folder)
+    if done.left:
+        return done
+    inner = bulk.folders((yield [bulk.FoldersRequest(folder)])[0])
+    by_depth: dict[int, list[str]] = {}
+    for each in inner:
+        by_depth.setdefault(each.name.count("/"), []).append(each.name)
+    for depth in sorted(by_depth, reverse=True):
+        yield [bulk.DeleteFolder(name) for name in by_depth[depth]]
+    if bulk.outcome((yield [bulk.DeleteFolder(folder)])[0]) is not Outcome.EXISTS:
+        gone()
+    return done
+
+
+def in_batches(found: Iterable[FoundObject]) -> Iterable[tuple[FoundObject, ...]]:
+    """Return objects so many at a time as one request takes."""
+    taken = tuple(found)
+    for first in range(0, len(taken), bulk.LARGEST_BATCH):
+        yield taken[first : first + bulk.LARGEST_BATCH]
+
+
+def _is_later(found: FoundObject, time: datetime | None) -> bool:
+    return time is not None and found.created is not None and found.created > time

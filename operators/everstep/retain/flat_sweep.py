@@ -1,0 +1,93 @@
+"""Sweeping where folders can't be renamed: what makes a checkpoint findable goes first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from everstep.checkpoints.layout import COMMIT_MARKER
+from everstep.clients import bulk_requests as bulk
+from everstep.clients.bulk_requests import FoundObject
+from everstep.clients.requests import Listing, ListRequest, listing
+from everstep.retain import deletion, fingerprints, journals, trash
+from everstep.retain.deletion import Deleted
+from everstep.retain.guards import Guard, Protections
+from everstep.retain.plan import Unit
+from everstep.retain.sweep_report import SweepReport, SweepSettings
+from everstep.retain.trash import Journal
+
+CHANGED = "changed since the plan was made"
+VANISHED = "not there any more"
+# What the readers of plain Orbax and of torch's distributed checkpoints look for.
+MARKERS = (COMMIT_MARKER, ".metadata")
+
+
+def delete(
+    group: Sequence[Unit],
+    guard: Guard,
+    protections: Protections,
+    settings: SweepSettings,
+    journal: Journal,
+    report: SweepReport,
+) -> bulk.BulkSteps[None]:
+    """Delete units: of each all markers, then the rest; and note in the journal before that they were begun."""
+    levels = [listing(each) for each in (yield [ListRequest(unit.prefix) for unit in group])]  # type: ignore[arg-type]
+    go: list[tuple[Unit, Listing]] = []
+    for unit, level in zip(group, levels, strict=True):
+        begun = journal.begun.get(unit.name)
+        if why := protections.why(unit.name):
+            report.skipped[unit.name] = f"{why}, after its deletion was begun" if begun else why
+        elif not level.objects and not level.folders:
+            if begun:
+                report.already.append(unit.name)
+            else:
+                report.skipped[unit.name] = VANISHED
+        elif not begun and fingerprints.of_listing(level.objects, level.folders) != unit.fingerprint:
+            report.skipped[unit.name] = CHANGED
+        elif begun and _newest(level) > datetime.fromisoformat(begun):
+            report.skipped[unit.name] = "written to after its deletion was begun"
+        else:
+            go.append((unit, level))
+    fresh = {unit.name: level for unit, level in go if unit.name not in journal.begun}
+    if fresh:
+        now = settings.now()
+        journal.begun |= {name: trash.text(max(now, _newest(level))) for name, level in fresh.items()}
+        journal.progress = {"swept": len(report.swept), "skipped": len(report.skipped)}
+        yield from journals.write(guard.folder, journal, settings)
+    for unit, level in go:
+        yield from _delete_one(unit, level, datetime.fromisoformat(journal.begun[unit.name]), report)
+
+
+def _delete_one(unit: Unit, level: Listing, begun: datetime, report: SweepReport) -> bulk.BulkSteps[None]:
+    done = Deleted()
+    marked = markers(unit, level)
+    yield from deletion.objects(marked, done)
+    if marked and not done.left:
+        # An upload that goes on would have brought new ones.
+        again = listing((yield [ListRequest(unit.prefix)])[0])  # type: ignore[arg-type]
+        done.left |= {each.name: "written while it was swept" for each in markers(unit, again)}
+    if not done.left:
+        rest = yield from deletion.below(unit.prefix, not_after=begun)
+        done.objects, done.bytes, done.left = done.objects + rest.objects, done.bytes + rest.bytes, rest.left
+    report.objects_deleted += done.objects
+    report.freed_bytes += done.bytes
+    if done.left:
+        report.left |= done.left
+        report.skipped[unit.name] = f"{len(done.left)} objects are left: {next(iter(done.left.values()))}"
+    else:
+        report.swept.append(unit.name)
+
+
+def markers(unit: Unit, level: Listing) -> list[FoundObject]:
+    """Return the objects that make a checkpoint findable."""
+    return [
+        FoundObject(unit.prefix + each.name, each.generation, each.size, each.created)
+        for each in level.objects
+        if (each.name.endswith(".meta") if unit.kind == "backup" else each.name in MARKERS)
+    ]
+
+
+def _newest(level: Listing) -> datetime:
+    return max(
+        (each.created for each in level.objects if each.created), default=datetime.fromisoformat("1970-01-01T00:00Z")
+    )

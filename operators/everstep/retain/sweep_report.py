@@ -1,0 +1,102 @@
+"""What a sweep and an undo did. Pure records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from everstep.retain.trash import KEPT_FOR
+from everstep.spec.findings import FindingsError
+
+
+class SweepStopped(FindingsError):
+    """A sweep that must not go on: what it relied on is not so any more. What it had done stays as it is."""
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """How a sweep is done.
+
+    :param now: the clock
+    :param fence: the generation that the run's lease must have, None for none: another one ends the sweep
+    :param together: so many folders go between two looks at what protects
+    :param trash_age: a trash is emptied once it is so old
+    :param empty_now: empty the plan's own trash at once: nothing can be undone
+    :param told: is told of progress
+    """
+
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    fence: Callable[[], int | None] = lambda: None
+    together: int = 32
+    trash_age: timedelta = KEPT_FOR
+    empty_now: bool = False
+    told: Callable[[str], None] = lambda _: None
+
+
+@dataclass
+class SweepReport:
+    """What became of each unit of a plan, by name.
+
+    `swept` went in this start, `already` in an earlier one. `skipped` gives reasons: these are as they were. `left`
+    are objects that the bucket refused to delete, and why. `trash` names the folders that can be undone until
+    `undo_until`. Bytes are those that the plan knew of.
+    """
+
+    plan: str
+    run: str
+    bucket: str
+    swept: list[str] = field(default_factory=list)
+    already: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    put_back: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    trash: list[str] = field(default_factory=list)
+    undo_until: str | None = None
+    emptied: list[str] = field(default_factory=list)
+    objects_deleted: int = 0
+    freed_bytes: int = 0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+    @property
+    def has_freed(self) -> bool:
+        """Say whether space was freed, or will be once the trash is emptied."""
+        return bool(self.swept or self.emptied or self.objects_deleted)
+
+    def lines(self) -> list[str]:
+        """Return what happened in sentences."""
+        where = f"gs://{self.bucket}/{self.run}"
+        lines = [f"{where}: {len(self.swept)} swept, {len(self.already)} swept earlier, {len(self.skipped)} skipped"]
+        lines += [f"skipped {name}: {why}" for name, why in sorted(self.skipped.items())]
+        lines += [f"put back {name}" for name in self.put_back]
+        lines += [f"not deleted {name}: {why}" for name, why in sorted(self.left.items())]
+        lines += [f"emptied {name}" for name in self.emptied]
+        if self.trash and self.undo_until:
+            command = f"everstep retain undo {self.run} --plan {self.plan}"
+            lines.append(f"until {self.undo_until} this undoes it: {command}")
+        return lines
+
+
+@dataclass
+class UndoReport:
+    """What an undo put back, and what it could not, with reasons, by name."""
+
+    plan: str
+    run: str
+    bucket: str
+    restored: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return what happened in sentences."""
+        lines = [f"gs://{self.bucket}/{self.run}: {len(self.restored)} put back, {len(self.skipped)} not"]
+        return lines + [f"not put back {name}: {why}" for name, why in sorted(self.skipped.items())]

@@ -1,0 +1,242 @@
+"""Applying a plan: what is asked of the bucket, in which order. Pure: steps for a bulk client.
+
+Whatever is interrupted between any two requests, the replicator and the trainer find every checkpoint either whole or
+not at all, and the next start goes on where this one ended:
+
+- in a hierarchical bucket a folder leaves by one rename, into the trash;
+- in a flat bucket all that makes a checkpoint findable goes first (every `.meta`, the commit marker), then the rest.
+  The journal says before that, that this was begun.
+
+Between a few dozen folders what protects is read again. What was named by restore.version or pinned meanwhile is put
+back out of the trash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from everstep.checkpoints import names
+from everstep.checkpoints.layout import DURABLE, RunFolder
+from everstep.clients import bulk_requests as bulk
+from everstep.clients.bulk_requests import Outcome
+from everstep.clients.requests import Listing, ListRequest, listing
+from everstep.retain import emptying, fingerprints, flat_sweep, journals, leftovers, trash
+from everstep.retain.flat_sweep import CHANGED, VANISHED
+from everstep.retain.guards import AGAIN, Guard, Protections
+from everstep.retain.plan import RetentionPlan, RetentionRefused, Unit
+from everstep.retain.sweep_report import SweepReport, SweepSettings
+from everstep.retain.trash import Journal
+from everstep.spec.findings import Finding, error
+
+PROGRESS_EVERY = timedelta(seconds=10)
+
+
+def sweep(plan: RetentionPlan, settings: SweepSettings) -> bulk.BulkSteps[SweepReport]:
+    """Apply exactly a plan, which was verified, or go on with it. The caller holds the run's lease.
+
+    Raises RetentionRefused for a plan that must not be applied, SweepStopped when it must not go on.
+    """
+    folder = RunFolder(plan.bucket, plan.run)
+    refuse_unsafe(plan)
+    started = settings.now()
+    report = SweepReport(plan.hash, plan.run, plan.bucket)
+    journal = (yield from journals.read(folder, plan.hash)) or Journal.of(plan, started)
+    if journal.state == "undone":
+        finding = error(
+            folder.url(), f"plan {plan.hash} was applied and undone", "a new plan", AGAIN.format(run=plan.run)
+        )
+        raise RetentionRefused("the plan is not applied again", [finding])
+    guard = Guard(plan, folder, settings)
+    if journal.state == "applied":
+        report = SweepReport(**(journal.report or report.as_dict()))
+        report.already, report.swept = sorted({*report.already, *report.swept}), []
+        report.emptied, report.objects_deleted = [], 0
+        protections = yield from guard.look()
+    else:
+        yield from guard.validate()
+        protections = yield from _units(plan, guard, settings, journal, report)
+    report.trash = trash.of_plan(protections.level.folders, plan.hash)
+    yield from _empty(plan, folder, protections, settings, report)
+    made = [time for time in map(trash.made_at, report.trash) if time is not None]
+    report.undo_until = trash.text(min(made) + settings.trash_age) if made else None
+    report.seconds = (settings.now() - started).total_seconds()
+    if journal.state == "applying":
+        journal.state, journal.report, journal.begun = "applied", report.as_dict(), {}
+        yield from journals.write(folder, journal, settings)
+    return report
+
+
+def refuse_unsafe(plan: RetentionPlan) -> None:
+    """Refuse a plan that names anything but folders of its run, or leaves no complete one. Raises RetentionRefused."""
+    findings: list[Finding] = []
+    folder = RunFolder(plan.bucket, plan.run)
+    for unit in plan.swept:
+        if unit.prefix != f"{folder.prefix}{unit.name}/" or not _is_name_of(unit):
+            where = folder.url(unit.prefix)
+            findings.append(
+                error(where, f"no place of a {unit.kind} named {unit.name!r}", f"a folder of {folder.url()}")
+            )
+    goes = [unit.name for unit in plan.swept if unit.state == "complete"]
+    if goes and not plan.protected_read.newest_complete and not plan.forced:
+        findings.append(error(folder.url(), "no complete checkpoint would be left", "at least one"))
+    for name in plan.protected_read.newest_complete:
+        relied_on = plan.named(name)
+        if relied_on is None or not relied_on.keep:
+            findings.append(error(folder.url(folder.prefix + name), "relied on and swept", "kept"))
+    if findings:
+        raise RetentionRefused(f"the plan of run {plan.run!r} is not applied", findings)
+
+
+def _is_name_of(unit: Unit) -> bool:
+    parent, _, last = unit.name.rpartition("/")
+    if unit.kind == "backup":
+        return not parent and names.looks_like_backup(last)
+    if unit.kind == "leftover":
+        return parent in ("", DURABLE) and leftovers.leftover_state(last) is not None
+    return parent == DURABLE and names.parse_step(last) is not None
+
+
+def _units(
+    plan: RetentionPlan, guard: Guard, settings: SweepSettings, journal: Journal, report: SweepReport
+) -> bulk.BulkSteps[Protections]:
+    """Sweep all units but trash, and return what protects after the last one."""
+    units = [unit for unit in plan.swept if unit.state != "trash"]
+    protections = yield from guard.look()
+    if units and not journal.generation:
+        # Before anything goes, so that whoever finds the trash learns what it is.
+        yield from journals.write(guard.folder, journal, settings)
+    place = _trash_in_use(protections.level, plan.hash, settings)
+    written = settings.now()
+    for number, group in enumerate(_groups(units, settings.together)):
+        if number:
+            protections = yield from guard.look()
+        yield from _put_back(guard, protections, report)
+        if plan.hierarchical:
+            yield from _into_trash(group, place, guard, protections, report)
+        else:
+            yield from flat_sweep.delete(group, guard, protections, settings, journal, report)
+        settings.told(f"{len(report.swept) + len(report.already)} of {len(units)} swept, {len(report.skipped)} skipped")
+        if settings.now() - written > PROGRESS_EVERY:
+            written = settings.now()
+            journal.progress = {"swept": len(report.swept) + len(report.already), "skipped": len(report.skipped)}
+            yield from journals.write(guard.folder, journal, settings)
+    if units:
+        protections = yield from guard.look()
+        yield from _put_back(guard, protections, report)
+    return protections
+
+
+def _into_trash(
+    group: Sequence[Unit], place: str, guard: Guard, protections: Protections, report: SweepReport
+) -> bulk.BulkSteps[None]:
+    folder = guard.folder
+    levels = [listing(each) for each in (yield [ListRequest(unit.prefix) for unit in group])]  # type: ignore[arg-type]
+    go: list[Unit] = []
+    missing: list[Unit] = []
+    for unit, level in zip(group, levels, strict=True):
+        found = fingerprints.of_listing(level.objects, level.folders)
+        if why := protections.why(unit.name):
+            report.skipped[unit.name] = why
+        elif (
+            not level.objects and not level.folders and (found != unit.fingerprint or not _is_listed(unit, protections))
+        ):
+            missing.append(unit)
+        elif found != unit.fingerprint:
+            report.skipped[unit.name] = CHANGED
+        else:
+            go.append(unit)
+    if missing:
+        yield from _find_in_trash(missing, guard, protections, report)
+    if not go:
+        return
+    parents = {f"{folder.prefix}{place}/{unit.name.rpartition('/')[0]}".rstrip("/") + "/" for unit in go}
+    absent = sorted(parents - guard.made)
+    if absent:
+        yield [bulk.CreateFolder(name) for name in absent]
+        guard.made |= parents
+    answers = yield [bulk.RenameFolder(unit.prefix, f"{folder.prefix}{place}/{unit.name}/") for unit in go]
+    for unit, answer in zip(go, answers, strict=True):
+        match bulk.outcome(answer):
+            case Outcome.DONE:
+                report.swept.append(unit.name)
+                report.freed_bytes += unit.bytes or 0
+            case Outcome.GONE:
+                report.skipped[unit.name] = VANISHED
+            case Outcome.EXISTS:
+                report.skipped[unit.name] = "made anew while it was swept"
+            case _:
+                report.skipped[unit.name] = CHANGED
+
+
+def _is_listed(unit: Unit, protections: Protections) -> bool:
+    """Say whether an empty folder is there; only those right below the run are known."""
+    return "/" in unit.name or unit.name in protections.level.folders
+
+
+def _find_in_trash(
+    units: Sequence[Unit], guard: Guard, protections: Protections, report: SweepReport
+) -> bulk.BulkSteps[None]:
+    """Tell units that an earlier start swept from those that somebody else removed."""
+    places = trash.of_plan(protections.level.folders, guard.plan.hash)
+    wanted = [f"{guard.folder.prefix}{place}/{below}" for place in places for below in ("", f"{DURABLE}/")]
+    found: set[str] = set()
+    if wanted:
+        answers = yield [ListRequest(name) for name in wanted]
+        for name, answer in zip(wanted, answers, strict=True):
+            below = f"{DURABLE}/" if name.endswith(f"/{DURABLE}/") else ""
+            found |= {below + each for each in listing(answer).folders}  # type: ignore[arg-type]
+    for unit in units:
+        if unit.name in found:
+            report.already.append(unit.name)
+        else:
+            report.skipped[unit.name] = VANISHED
+
+
+def _put_back(guard: Guard, protections: Protections, report: SweepReport) -> bulk.BulkSteps[None]:
+    """Put back out of the trash what is protected by now."""
+    swept = {unit.name for unit in guard.plan.swept}
+    wanted = sorted(
+        name
+        for name in {protections.forced or "", *protections.pins}
+        if name in swept and name not in protections.level.folders and name not in report.put_back
+    )
+    for name in wanted:
+        for place in trash.of_plan(protections.level.folders, guard.plan.hash):
+            back = bulk.RenameFolder(f"{guard.folder.prefix}{place}/{name}/", f"{guard.folder.prefix}{name}/")
+            if bulk.outcome((yield [back])[0]) is Outcome.DONE:
+                report.put_back.append(name)
+                report.skipped[name] = protections.why(name) or "protected"
+                report.swept = [each for each in report.swept if each != name]
+                report.already = [each for each in report.already if each != name]
+                break
+
+
+def _empty(
+    plan: RetentionPlan, folder: RunFolder, protections: Protections, settings: SweepSettings, report: SweepReport
+) -> bulk.BulkSteps[None]:
+    at_once = set(report.trash) if settings.empty_now else set()
+    for unit in plan.swept:
+        if unit.state == "trash" and unit.name in protections.level.folders:
+            # A trash that no sweep made has no stamp: the plan judged its age.
+            if trash.made_at(unit.name) is None:
+                at_once.add(unit.name)
+            elif not emptying.is_due(unit.name, settings):
+                report.skipped[unit.name] = f"younger than {settings.trash_age}"
+    yield from emptying.empty(
+        folder, protections.level.folders, settings, report, at_once=at_once, hierarchical=plan.hierarchical
+    )
+
+
+def _trash_in_use(level: Listing, plan_hash: str, settings: SweepSettings) -> str:
+    now = settings.now()
+    for name in trash.of_plan(level.folders, plan_hash):
+        made = trash.made_at(name)
+        if made is not None and now - made < trash.GOES_ON_FOR:
+            return name
+    return trash.folder_name(plan_hash, now)
+
+
+def _groups(units: Sequence[Unit], together: int) -> Iterator[Sequence[Unit]]:
+    for first in range(0, len(units), together):
+        yield units[first : first + together]
