@@ -94,7 +94,8 @@ def test_from_nothing_and_again(cloud: Any, client: GoogleCloud, spec_of: SpecOf
     assert viewer in bindings
     conditional = {each["condition"]["title"]: each["members"] for each in bindings if "condition" in each}
     account = DRIVER.replace("ns/gke-managed-checkpointing/sa/gke-checkpointing-multitier-node", "ns/default/sa/{}")
-    assert conditional == {"run lm": [account.format("default")], "run eval": [account.format("evaluator")]}
+    lm, evaluator = [account.format("default")], [account.format("evaluator")]
+    assert conditional == {"run lm": lm, "run lm, reading": lm, "run eval": evaluator, "run eval, reading": evaluator}
 
     before = cloud.mutations()
     again = cloud.run(spec, Mode.APPLY, *runs)

@@ -19,6 +19,7 @@ from everstep.provision.cloud.policies import (
     make_grants,
     missing,
     run_folders,
+    run_reading,
     with_grants,
 )
 
@@ -159,3 +160,10 @@ def test_the_condition_of_a_run_covers_its_two_folders_and_no_neighbour() -> Non
         assert f'"storage.googleapis.com/objectListPrefix", "").startsWith("lm/{folder}/")' in condition.expression
     # IAM takes at most 12 logical operators.
     assert condition.expression.count("||") == 5
+
+
+def test_a_run_reads_its_whole_folder_and_no_neighbour() -> None:
+    condition = run_reading("acme", "lm")
+    assert condition.title != run_folders("acme", "lm").title
+    assert 'objects/lm/")' in condition.expression
+    assert '"storage.googleapis.com/objectListPrefix", "").startsWith("lm/")' in condition.expression

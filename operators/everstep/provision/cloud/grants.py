@@ -21,6 +21,7 @@ from everstep.provision.cloud.policies import (
     make_grants,
     missing,
     run_folders,
+    run_reading,
 )
 from everstep.spec.findings import Finding, error
 
@@ -128,6 +129,7 @@ def bucket_grants(site: Site, bucket: str, number: int) -> list[Grant]:
         if run.bucket == bucket:
             account = principals.service_account_principal(spec.project, number, spec.namespace, accounts[run.name])
             grants.append(Grant(OBJECT_USER, account, run_folders(bucket, run.name)))
+            grants.append(Grant(OBJECT_VIEWER, account, run_reading(bucket, run.name)))
     return grants
 
 
@@ -136,7 +138,7 @@ def _too_many(bucket: str, policy: Policy, lacking: Iterable[Grant]) -> list[Fin
     members = {grant.member for grant in lacking if grant.condition}
     for member in sorted(members):
         has = conditions_of(policy, OBJECT_USER, member)
-        more = sum(1 for grant in lacking if grant.member == member and grant.condition)
+        more = sum(1 for grant in lacking if grant.member == member and grant.condition and grant.role == OBJECT_USER)
         if has + more > CONDITIONS_AT_MOST:
             findings.append(
                 error(

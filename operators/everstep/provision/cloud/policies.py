@@ -62,6 +62,20 @@ def run_folders(bucket: str, run: str) -> Condition:
     return Condition(f"run {run}", " || ".join(parts))
 
 
+def run_reading(bucket: str, run: str) -> Condition:
+    """Return the condition that narrows a role to a run's whole folder.
+
+    Its pods look at the backups there before they start afresh, and read the `.meta` objects of the newest one.
+    """
+    prefix = f"{run}/"
+    return Condition(
+        f"run {run}, reading",
+        f'resource.name.startsWith("projects/_/buckets/{bucket}/objects/{prefix}") || '
+        f'resource.name.startsWith("projects/_/buckets/{bucket}/folders/{prefix}") || '
+        f'api.getAttribute("storage.googleapis.com/objectListPrefix", "").startsWith("{prefix}")',
+    )
+
+
 def missing(policy: Mapping[str, Any], grants: Iterable[Grant]) -> tuple[Grant, ...]:
     """Return those of the grants that a policy lacks. A role without a condition is as good as one with it."""
     return tuple(grant for grant in grants if not any(_gives(each, grant) for each in policy.get("bindings") or ()))
