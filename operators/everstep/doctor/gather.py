@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from everstep.clients import resources
-from everstep.clients.errors import NotFound, RemoteError
+from everstep.clients.errors import NotFound, RemoteError, Unavailable
 from everstep.clients.resources import (
     CHECKPOINT_DEFINITION,
     CHECKPOINTING_NAMESPACE,
@@ -162,8 +162,14 @@ def _cluster_plan(evidence: Evidence, client: KubernetesClient) -> Iterator[tupl
 
 
 def _google_plan(target: Target, google: GoogleCloud) -> Iterator[tuple[str, Read]]:
+    silent: list[Unavailable] = []
+
     def cluster() -> list[Object]:
-        found = google.cluster(target.project, target.location, target.cluster)
+        try:
+            found = google.cluster(target.project, target.location, target.cluster)
+        except Unavailable as failure:
+            silent.append(failure)
+            raise
         return [{key: value for key, value in (found or {}).items() if key not in _CLUSTER_FIELDS_LEFT_OUT}]
 
     def operations() -> list[Object]:
@@ -171,8 +177,11 @@ def _google_plan(target: Target, google: GoogleCloud) -> Iterator[tuple[str, Rea
         ours = [each for each in found if f"/clusters/{target.cluster}" in str(each.get("targetLink", ""))]
         return sorted(ours, key=lambda each: str(each.get("startTime", "")))[-OPERATIONS_KEPT:]
 
-    yield "project", lambda: [{"projectId": target.project, "projectNumber": google.project_number(target.project)}]
     yield "cluster", cluster
+    if silent:
+        # Who does not answer once is not waited for again.
+        return
+    yield "project", lambda: [{"projectId": target.project, "projectNumber": google.project_number(target.project)}]
     yield "operations", operations
 
 

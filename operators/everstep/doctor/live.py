@@ -131,7 +131,11 @@ def report(evidence: Evidence, diagnoses: Sequence[Diagnosis]) -> list[str]:
     warnings = sum(each.severity is Severity.WARNING for each in diagnoses)
     about = f"run {evidence.target.run}" if evidence.target.run else f"cluster {evidence.target.cluster}"
     if diagnoses:
-        lines.append(f"{about}: {errors} errors, {warnings} warnings")
+        lines.append(f"{about}: {_counted(errors, 'error')}, {_counted(warnings, 'warning')}")
     else:
         lines.append(f"{about}: nothing wrong was seen" + (", but not everything could be looked at" if blind else ""))
     return lines
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -90,12 +90,14 @@ def newest(events: Iterable[Object]) -> list[Object]:
 
 def told(events: Iterable[Object]) -> Iterator[str]:
     """Yield what events say, each text once, newest first, without names of pods that are new at every try."""
-    said = dict.fromkeys(
-        (str(event.get("reason", "")), *about(event), _POD_NAME.sub("a pod", str(event.get("message", ""))))
-        for event in newest(events)
-    )
-    for reason, kind, named, message in said:
-        yield quote(f"event {reason} of {kind} {named}: {message}")
+    said: dict[tuple[str, str, str], dict[str, None]] = {}
+    for event in newest(events):
+        kind, named = about(event)
+        text = _POD_NAME.sub("a pod", str(event.get("message", "")))
+        said.setdefault((str(event.get("reason", "")), kind, text), {})[named] = None
+    for (reason, kind, text), names in said.items():
+        first, others = next(iter(names)), len(names) - 1
+        yield quote(f"event {reason} of {kind} {first}{f' and {others} others' if others else ''}: {text}")
 
 
 def container_states(pod: Object) -> Iterator[tuple[str, Object, Object]]:
