@@ -8,7 +8,7 @@ from datetime import datetime
 from everstep.checkpoints.layout import COMMIT_MARKER
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.bulk_requests import FoundObject
-from everstep.clients.requests import Listing, ListRequest, listing
+from everstep.clients.requests import Listing, ListRequest
 from everstep.retain import deletion, fingerprints, journals, trash
 from everstep.retain.deletion import Deleted
 from everstep.retain.guards import Guard, Protections
@@ -31,7 +31,7 @@ def delete(
     report: SweepReport,
 ) -> bulk.BulkSteps[None]:
     """Delete units: of each all markers, then the rest; and note in the journal before that they were begun."""
-    levels = [listing(each) for each in (yield [ListRequest(unit.prefix) for unit in group])]  # type: ignore[arg-type]
+    levels = [bulk.listing(each) for each in (yield [ListRequest(unit.prefix) for unit in group])]
     go: list[tuple[Unit, Listing]] = []
     for unit, level in zip(group, levels, strict=True):
         begun = journal.begun.get(unit.name)
@@ -64,7 +64,7 @@ def _delete_one(unit: Unit, level: Listing, begun: datetime, report: SweepReport
     yield from deletion.objects(marked, done)
     if marked and not done.left:
         # An upload that goes on would have brought new ones.
-        again = listing((yield [ListRequest(unit.prefix)])[0])  # type: ignore[arg-type]
+        again = bulk.listing((yield [ListRequest(unit.prefix)])[0])
         done.left |= {each.name: "written while it was swept" for each in markers(unit, again)}
     if not done.left:
         rest = yield from deletion.below(unit.prefix, not_after=begun)

@@ -16,7 +16,7 @@ from everstep.checkpoints import catalogue as catalogues
 from everstep.checkpoints.catalogue import BackupState
 from everstep.checkpoints.layout import DURABLE, RESTORE_VERSION, RunFolder
 from everstep.clients import bulk_requests as bulk
-from everstep.clients.requests import Listing, ListRequest, ReadRequest, listing, stored
+from everstep.clients.requests import Listing, ListRequest, ReadRequest
 from everstep.retain import fingerprints
 from everstep.retain.plan import RetentionPlan
 from everstep.retain.sweep_report import SweepSettings, SweepStopped
@@ -72,7 +72,7 @@ class Guard:
         """Look again. Raises SweepStopped when the sweep must not go on."""
         folder = self.folder
         answers = yield [ListRequest(folder.prefix), ListRequest(folder.records_prefix)]
-        level, records = _listing(answers[0]), _listing(answers[1])
+        level, records = bulk.listing(answers[0]), bulk.listing(answers[1])
         generations = {folder.records_prefix + each.name: each.generation for each in records.objects}
         self._check_lease(generations.get(folder.lease, 0))
         forced = next((each.generation for each in level.objects if each.name == RESTORE_VERSION), 0)
@@ -102,7 +102,7 @@ class Guard:
         answers = yield [ListRequest(f"{self.folder.prefix}{name}/") for name in names]
         broken = []
         for name, answer in zip(names, answers, strict=True):
-            level = _listing(answer)
+            level = bulk.listing(answer)
             planned = self.plan.named(name)
             if planned is not None and planned.fingerprint == fingerprints.of_listing(level.objects, level.folders):
                 continue
@@ -190,9 +190,5 @@ def _holds(pin: dict[str, Any], now: datetime) -> bool:
 
 def _body(name: str) -> bulk.BulkSteps[bytes | None]:
     answer = (yield [ReadRequest(name)])[0]
-    found = stored(answer)  # type: ignore[arg-type]
+    found = bulk.stored(answer)
     return None if found is None else found.body
-
-
-def _listing(answer: bulk.Answer) -> Listing:
-    return listing(answer)  # type: ignore[arg-type]

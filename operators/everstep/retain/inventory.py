@@ -90,6 +90,7 @@ class Inventory:
     objects_per_folder: int | None = None
     measured: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    memory: bytes = b""
     memory_generation: int = 0
     first_seen: Mapping[str, datetime] = field(default_factory=dict)
 

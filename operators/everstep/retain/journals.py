@@ -6,7 +6,7 @@ import json
 
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import bulk_requests as bulk
-from everstep.clients.requests import ReadRequest, stored
+from everstep.clients.requests import ReadRequest
 from everstep.retain import trash
 from everstep.retain.sweep_report import SweepSettings, SweepStopped
 from everstep.retain.trash import Journal
@@ -18,7 +18,7 @@ _TRIES = 3
 def read(folder: RunFolder, plan_hash: str) -> bulk.BulkSteps[Journal | None]:
     """Return the journal of a plan's sweep, None when there is none. Raises SweepStopped when it can't be read."""
     name = trash.journal_name(folder, plan_hash)
-    found = stored((yield [ReadRequest(name)])[0])  # type: ignore[arg-type]
+    found = bulk.stored((yield [ReadRequest(name)])[0])
     if found is None:
         return None
     try:
@@ -46,7 +46,7 @@ def write(folder: RunFolder, journal: Journal, settings: SweepSettings) -> bulk.
         if isinstance(answer, bulk.Written):
             journal.generation = answer.generation
             return
-        found = stored((yield [ReadRequest(name)])[0])  # type: ignore[arg-type]
+        found = bulk.stored((yield [ReadRequest(name)])[0])
         if found is not None and json.loads(found.body) == json.loads(json.dumps(journal.document())):
             # It was written, and the answer got lost.
             journal.generation = found.generation

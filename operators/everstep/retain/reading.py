@@ -82,8 +82,9 @@ def read(
         forced_generation=forced.generation if forced else 0,
         run_record=run_record,
         run_record_generation=record.generation if record else 0,
-        pins=_pins(folder, pins.body if pins else None, now),
+        pins=parse_pins(folder, pins.body, now) if pins else {},
         pins_generation=pins.generation if pins else 0,
+        memory=verdicts.body if verdicts else b"",
         memory_generation=verdicts.generation if verdicts else 0,
     )
     backups = yield from _backups(base, dated, memory, now, grace, keep_complete)
@@ -233,16 +234,14 @@ def _shape(folder: RunFolder, record: Mapping[str, Any], is_there: bool) -> Shap
         ) from None
 
 
-def _pins(folder: RunFolder, body: bytes | None, now: datetime) -> dict[str, Any]:
-    """Return the pins that hold now. Raises RetentionRefused when they can't be read: then nothing is known of them."""
-    if body is None:
-        return {}
+def parse_pins(folder: RunFolder, body: bytes, now: datetime | None = None) -> dict[str, Any]:
+    """Return the pins, those that hold now if it is given. Raises RetentionRefused when nothing is known of them."""
     try:
         pins = json.loads(body)["names"]
         return {
             str(name): pin
             for name, pin in pins.items()
-            if not pin.get("until") or datetime.fromisoformat(pin["until"]) > now
+            if not pin.get("until") or now is None or datetime.fromisoformat(pin["until"]) > now
         }
     except (ValueError, KeyError, TypeError, AttributeError) as failure:
         raise RetentionRefused(

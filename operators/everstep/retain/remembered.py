@@ -19,8 +19,10 @@ from everstep.checkpoints.saves import Save, SaveState
 from everstep.retain.inventory import Contents, FoundBackup, FoundSave, Inventory
 
 VERSION = 1
+COMPLETE_SETTLED = timedelta(hours=1)
+"""Nothing comes any more into a backup that was complete when it was so old."""
 SETTLED = timedelta(hours=48)
-"""Older than any grace time, so that nothing in it is still on its way."""
+"""Longer than an upload is waited for, so that nothing else in it is still on its way."""
 
 
 def object_name(folder: RunFolder) -> str:
@@ -78,7 +80,9 @@ def document(found: Inventory, metric: str | None, now: datetime) -> dict[str, A
                 "contents": asdict(each.contents),
             }
             for each in found.backups
-            if _has_settled(each.backup.time, each.backup.newest, now)
+            if _has_settled(
+                each.backup.time, each.backup.newest, now, COMPLETE_SETTLED if each.is_complete else SETTLED
+            )
         },
         "saves": {
             str(each.save.step): {
@@ -88,7 +92,7 @@ def document(found: Inventory, metric: str | None, now: datetime) -> dict[str, A
                 "contents": asdict(each.contents),
             }
             for each in found.saves
-            if each.save.state is SaveState.COMPLETE and _has_settled(each.save.created, None, now)
+            if each.save.state is SaveState.COMPLETE and _has_settled(each.save.created, None, now, COMPLETE_SETTLED)
         },
         "first_seen": {name: _text(time) for name, time in found.first_seen.items()},
         "bytes_per_folder": found.bytes_per_folder,
@@ -96,9 +100,9 @@ def document(found: Inventory, metric: str | None, now: datetime) -> dict[str, A
     }
 
 
-def _has_settled(time: datetime | None, newest: datetime | None, now: datetime) -> bool:
+def _has_settled(time: datetime | None, newest: datetime | None, now: datetime, after: timedelta) -> bool:
     times = [each for each in (time, newest) if each is not None]
-    return bool(times) and now - max(times) > SETTLED
+    return bool(times) and now - max(times) > after
 
 
 def _backup(name: str, each: Mapping[str, Any]) -> FoundBackup:

@@ -20,7 +20,7 @@ from everstep.checkpoints import names
 from everstep.checkpoints.layout import DURABLE, RunFolder
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.bulk_requests import Outcome
-from everstep.clients.requests import Listing, ListRequest, listing
+from everstep.clients.requests import Listing, ListRequest
 from everstep.retain import emptying, fingerprints, flat_sweep, journals, leftovers, trash
 from everstep.retain.flat_sweep import CHANGED, VANISHED
 from everstep.retain.guards import AGAIN, Guard, Protections
@@ -131,7 +131,7 @@ def _into_trash(
     group: Sequence[Unit], place: str, guard: Guard, protections: Protections, report: SweepReport
 ) -> bulk.BulkSteps[None]:
     folder = guard.folder
-    levels = [listing(each) for each in (yield [ListRequest(unit.prefix) for unit in group])]  # type: ignore[arg-type]
+    levels = [bulk.listing(each) for each in (yield [ListRequest(unit.prefix) for unit in group])]
     go: list[Unit] = []
     missing: list[Unit] = []
     for unit, level in zip(group, levels, strict=True):
@@ -185,7 +185,7 @@ def _find_in_trash(
         answers = yield [ListRequest(name) for name in wanted]
         for name, answer in zip(wanted, answers, strict=True):
             below = f"{DURABLE}/" if name.endswith(f"/{DURABLE}/") else ""
-            found |= {below + each for each in listing(answer).folders}  # type: ignore[arg-type]
+            found |= {below + each for each in bulk.listing(answer).folders}
     for unit in units:
         if unit.name in found:
             report.already.append(unit.name)

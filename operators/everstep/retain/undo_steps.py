@@ -12,7 +12,7 @@ from typing import Any
 from everstep.checkpoints.layout import DURABLE, RunFolder
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.bulk_requests import Outcome
-from everstep.clients.requests import Listing, ListRequest, ReadRequest, listing, stored
+from everstep.clients.requests import ListRequest, ReadRequest
 from everstep.retain import journals, trash
 from everstep.retain.plan import RetentionRefused
 from everstep.retain.sweep_report import SweepSettings, SweepStopped, UndoReport
@@ -27,7 +27,7 @@ def undo(folder: RunFolder, plan_hash: str, settings: SweepSettings) -> bulk.Bul
     """
     report = UndoReport(plan_hash, folder.run, folder.bucket)
     journal = yield from journals.read(folder, plan_hash)
-    level = _listing((yield [ListRequest(folder.prefix)])[0])
+    level = bulk.listing((yield [ListRequest(folder.prefix)])[0])
     places = trash.of_plan(level.folders, plan_hash)
     if not places:
         if journal is not None and journal.state == "undone":
@@ -46,8 +46,8 @@ def _put_back(
     folder: RunFolder, place: str, journal: Journal | None, settings: SweepSettings, report: UndoReport
 ) -> bulk.BulkSteps[None]:
     here = f"{folder.prefix}{place}/"
-    names = [name for name in _listing((yield [ListRequest(here)])[0]).folders if name != DURABLE]
-    saves = _listing((yield [ListRequest(f"{here}{DURABLE}/")])[0])
+    names = [name for name in bulk.listing((yield [ListRequest(here)])[0]).folders if name != DURABLE]
+    saves = bulk.listing((yield [ListRequest(f"{here}{DURABLE}/")])[0])
     found = [*names, *(f"{DURABLE}/{name}" for name in saves.folders)]
     for first in range(0, len(found), settings.together):
         group = found[first : first + settings.together]
@@ -75,14 +75,14 @@ def _put_back(
 
 def _look(folder: RunFolder, settings: SweepSettings) -> bulk.BulkSteps[tuple[set[str], dict[str, Any]]]:
     """Return what there is in the run's folder, and its record. Raises SweepStopped when the lease was lost."""
-    requests = [
+    requests: list[bulk.Request] = [
         ListRequest(folder.prefix),
         ListRequest(folder.durable_prefix),
         ListRequest(folder.records_prefix),
         ReadRequest(folder.run_record),
     ]
     answers = yield requests
-    level, saves, records = (_listing(each) for each in answers[:3])
+    level, saves, records = (bulk.listing(each) for each in answers[:3])
     expected = settings.fence()
     found = next((each.generation for each in records.objects if folder.records_prefix + each.name == folder.lease), 0)
     if expected is not None and found != expected:
@@ -90,7 +90,7 @@ def _look(folder: RunFolder, settings: SweepSettings) -> bulk.BulkSteps[tuple[se
             f"undoing a sweep of run {folder.run!r} does not go on",
             [error(folder.url(folder.lease), "taken over by somebody else", f"generation {expected}", "undo it again")],
         )
-    body = stored(answers[3])  # type: ignore[arg-type]
+    body = bulk.stored(answers[3])
     try:
         record = json.loads(body.body) if body is not None else {}
     except ValueError:
@@ -119,7 +119,3 @@ def _nothing(folder: RunFolder, journal: Journal | None) -> Any:
         "a sweep whose trash is not emptied yet",
         "soft delete may have the objects: gcloud storage restore (see docs/how-to/retention.md)",
     )
-
-
-def _listing(answer: bulk.Answer) -> Listing:
-    return listing(answer)  # type: ignore[arg-type]

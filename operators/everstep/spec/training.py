@@ -153,8 +153,16 @@ class RecoverySpec(Strict):
     )
 
 
+class BestSpec(Strict):
+    """Keep the best checkpoints by a metric."""
+
+    metric: str = Field(min_length=1, description="A metric that is saved with the steps, e.g. loss")
+    count: int = Field(default=1, ge=1)
+    mode: Literal["min", "max"] = Field(default="min", description="Whether the smallest or the largest is the best")
+
+
 class RetentionSpec(Strict):
-    """Which complete backups a sweep keeps, as counts per unit of time or `always`."""
+    """Which complete backups and saves a sweep keeps: what any rule keeps. Periods are counts, or `always`."""
 
     minutely: Count = 0
     hourly: Count = 24
@@ -162,7 +170,28 @@ class RetentionSpec(Strict):
     weekly: Count = 5
     monthly: Count = "always"
     yearly: Count = "always"
+    prefer_recent: bool = Field(default=True, description="Keep the newest of each period, else the oldest")
+    relaxed: bool = Field(default=False, description="Count periods that have backups only, however far back they lie")
     keep_last: int = Field(default=2, ge=1, description="The newest complete ones, whatever their age")
+    every_steps: int | None = Field(default=None, ge=1, description="Steps that this divides")
+    within_hours: float | None = Field(default=None, gt=0, description="All that are younger")
+    best: BestSpec | None = None
+    pins: tuple[str, ...] = Field(
+        default=(), description="Names that stay: 2026-03-01_00-00, or checkpoints/500 for a save"
+    )
+    keep_complete: int = Field(
+        default=2,
+        ge=1,
+        description="The newest complete ones that stay whatever else is said, in all and of the lineage",
+    )
+    young_hours: float = Field(default=1, ge=0, description="Nothing younger goes")
+    incomplete_hours: float = Field(default=24, ge=1, description="Nothing incomplete that is younger goes")
+    trash_hours: float = Field(
+        default=48, ge=0, description="What was swept can be had back so long; leftovers of crashes stay so long"
+    )
+    max_share: float = Field(
+        default=0.9, gt=0, le=1, description="A plan that removes a larger part of what is complete has to be forced"
+    )
 
     @field_validator("minutely", "hourly", "daily", "weekly", "monthly", "yearly")
     @classmethod

@@ -1,0 +1,77 @@
+"""When no plan is made, and what to warn of in one that is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from everstep.checkpoints.catalogue import BackupState
+from everstep.checkpoints.completeness import Shape
+from everstep.checkpoints.names import parse_backup_directory
+from everstep.retain.inventory import Inventory
+from everstep.retain.plan import Unit
+from everstep.retain.protections import Settings
+from everstep.spec.findings import Finding, error
+
+
+def foreign(found: Inventory) -> Iterable[Finding]:
+    """Refuse a folder whose backups are all of another job: the name of the run, or its folder, is mistaken."""
+    real = [each for each in found.backups if parse_backup_directory(each.name)]
+    if real and all(each.backup.state is BackupState.FOREIGN for each in real):
+        yield error(
+            found.folder.url(),
+            f"every backup in it is foreign ({real[0].name}: {'; '.join(real[0].backup.reasons)})",
+            f"backups of run {found.folder.run}",
+            "give the job-name that wrote them as the run, or leave the folder alone",
+        )
+
+
+def emptied(found: Inventory, units: Sequence[Unit]) -> Iterable[Finding]:
+    """Refuse to remove the last complete one."""
+    for kinds, what in ((("backup",), "backup"), (("durable", "dcp"), "save")):
+        complete = [unit for unit in units if unit.kind in kinds and unit.state == "complete"]
+        if complete and not any(unit.keep for unit in complete):
+            yield error(
+                found.folder.url(),
+                f"the plan would remove every complete {what}: {', '.join(unit.name for unit in complete)}",
+                "at least one to stay",
+                "raise keep_last, or pin one: everstep retain pin RUN NAME --reason TEXT",
+            )
+
+
+def too_much(found: Inventory, units: Sequence[Unit], settings: Settings, force: str | None) -> Iterable[Finding]:
+    """Refuse to remove more than a share of what is complete."""
+    complete = [unit for unit in units if unit.kind != "leftover" and unit.state == "complete"]
+    swept = [unit for unit in complete if not unit.keep]
+    if len(swept) > settings.max_share * len(complete):
+        yield error(
+            found.folder.url(),
+            f"the plan would remove {len(swept)} of {len(complete)} complete backups and saves"
+            + (f"; forced for run {force!r}" if force else ""),
+            f"at most {settings.max_share:.0%} of them",
+            f"read what would go; if that is meant: --force {found.folder.run}",
+        )
+
+
+def warnings(found: Inventory) -> Iterable[str]:
+    """Return what whoever reads the plan should know, though it stops nothing."""
+    names = {each.name for each in found.backups}
+    forced = found.forced_restore
+    if forced is not None and forced not in names:
+        yield f"{found.folder.url(found.folder.restore_version)} names {forced!r}, which is not there."
+    elif forced is not None and not next(each for each in found.backups if each.name == forced).is_complete:
+        yield f"{found.folder.url(found.folder.restore_version)} names {forced}, which is not complete."
+    for name in sorted(set(found.pins) - names - {each.name for each in found.saves}):
+        yield f"{name} is pinned, but is not there."
+    if found.unknown:
+        yield f"Left alone, since nothing tells what they are: {', '.join(found.unknown[:5])}."
+    others = [each for each in found.backups if each.other_shape]
+    if others and others[0].other_shape:
+        yield (
+            f"{len(others)} backups are whole for another shape ({shown(others[0].other_shape)}), so the run would "
+            f"not restore them as it is ({shown(found.shape)}); the policy keeps them by themselves."
+        )
+
+
+def shown(shape: Shape) -> str:
+    """Return a shape in words."""
+    return f"{shape.nodes} nodes" + (f" of {shape.workers_per_node} workers" if shape.workers_per_node > 1 else "")

@@ -1,0 +1,126 @@
+"""A plan for people: a table, a calendar, a sentence, and a page. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC
+from html import escape
+
+from everstep.retain.plan import RetentionPlan, Unit
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def table(plan: RetentionPlan) -> str:
+    """Return one line a unit, newest first within each kind."""
+    width = max([len(unit.name) for unit in plan.units] + [16]) + 2
+    lines = [f"{'name':<{width}}{'step':>9}  {'state':<13}{'size':>10}  {'decision':<9} why"]
+    for unit in plan.units:
+        step = "-" if unit.step is None else str(unit.step)
+        lines.append(
+            f"{unit.name:<{width}}{step:>9}  {unit.state:<13}{amount(unit.bytes):>10}  {unit.decision:<9} "
+            f"{'; '.join(unit.reasons)}"
+        )
+    return "\n".join([*lines, *(f"warning: {warning}" for warning in plan.warnings)])
+
+
+def summary(plan: RetentionPlan) -> str:
+    """Return in a sentence what a sweep by this plan would do."""
+    totals = plan.totals
+    if not totals.swept:
+        return f"{plan.run}: nothing to sweep, {totals.kept} stay."
+    about = "about " if totals.is_estimate else ""
+    freed = (
+        f"frees {about}{amount(totals.freed_bytes)}" if totals.freed_bytes is not None else "frees an unknown amount"
+    )
+    if totals.freed_objects is not None:
+        freed += f" in {about}{totals.freed_objects:,} objects"
+    text = f"{plan.run}: {totals.kept} stay, {totals.swept} would be swept; {freed}."
+    if totals.billed_until is not None:
+        text += (
+            f" Soft delete bills what is deleted now until {totals.billed_until:%Y-%m-%d %H:%M} UTC, and later by the "
+            "time that it lies in the trash first."
+        )
+    return text
+
+
+def calendar(plan: RetentionPlan) -> str:
+    """Return a line for each day that has backups: one sign for each, from midnight on.
+
+    `#` stays, `.` goes, `!` is not complete and stays.
+    """
+    return "\n".join(
+        [f"{day}  {''.join(_sign(unit) for unit in reversed(units))}" for day, units in _days(plan).items()]
+        + ["# stays   . goes   ! stays, not complete"]
+    )
+
+
+def page(plan: RetentionPlan) -> str:
+    """Return the plan as an HTML page that needs nothing else."""
+    cells = "".join(
+        f"<tr><th>{escape(day)}</th><td>{''.join(_cell(unit) for unit in reversed(units))}</td></tr>"
+        for day, units in _days(plan).items()
+    )
+    rows = "".join(
+        f'<tr class="{unit.decision}"><td>{escape(unit.name)}</td><td>{"" if unit.step is None else unit.step}</td>'
+        f"<td>{escape(unit.state)}</td><td>{amount(unit.bytes)}</td><td>{unit.decision}</td>"
+        f"<td>{escape('; '.join(unit.reasons))}</td></tr>"
+        for unit in plan.units
+    )
+    warnings = "".join(f"<li>{escape(warning)}</li>" for warning in plan.warnings)
+    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Retention of {escape(plan.run)}</title>
+<style>
+body {{ font: 14px system-ui, sans-serif; margin: 2rem; }}
+table {{ border-collapse: collapse; margin: 1rem 0; }} td, th {{ padding: 2px 8px; text-align: left; }}
+i {{ display: inline-block; width: 12px; height: 12px; margin: 1px; background: #2a7; }}
+i.sweep {{ background: none; outline: 1px solid #bbb; }} i.other {{ background: #d92; }}
+tr.sweep td {{ color: #888; }}
+</style>
+<h1>{escape(plan.run)}</h1><p>{escape(summary(plan))}</p><ul>{warnings}</ul>
+<p>gs://{escape(plan.bucket)}/{escape(plan.run)}, decided {plan.made_at:%Y-%m-%d %H:%M} UTC, plan {plan.hash}</p>
+<table class="calendar">{cells}</table>
+<table><tr><th>name</th><th>step</th><th>state</th><th>size</th><th>decision</th><th>why</th></tr>{rows}</table>
+</html>
+"""
+
+
+def explain(plan: RetentionPlan, name: str) -> str | None:
+    """Return why one unit is kept or would go; None when there is none of that name."""
+    unit = plan.named(name) or plan.named(f"checkpoints/{name}")
+    if unit is None:
+        return None
+    lines = [f"{unit.prefix}: {unit.state}" + ("" if unit.step is None else f", step {unit.step}")]
+    lines += [f"  {'stays' if unit.keep else 'would be swept'}: {reason}" for reason in unit.reasons]
+    return "\n".join(lines)
+
+
+def amount(size: int | None) -> str:
+    """Return bytes in the unit that suits them; a question mark where they are not known."""
+    if size is None:
+        return "?"
+    value = float(size)
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def _days(plan: RetentionPlan) -> dict[str, list[Unit]]:
+    days: dict[str, list[Unit]] = defaultdict(list)
+    for unit in plan.units:
+        if unit.kind == "backup":
+            day = unit.name[:10] if unit.time is None else f"{unit.time.astimezone(UTC):%Y-%m-%d}"
+            days[day].append(unit)
+    return days
+
+
+def _sign(unit: Unit) -> str:
+    if not unit.keep:
+        return "."
+    return "#" if unit.state == "complete" else "!"
+
+
+def _cell(unit: Unit) -> str:
+    kind = "sweep" if not unit.keep else "keep" if unit.state == "complete" else "other"
+    return f'<i class="{kind}" title="{escape(unit.name)}: {escape("; ".join(unit.reasons), quote=True)}"></i>'
