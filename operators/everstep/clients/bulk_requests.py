@@ -158,6 +158,20 @@ BulkSteps = Generator[Sequence[Request], Sequence[Answer], Result]
 MUTATIONS = (CreateFolder, RenameFolder, DeleteTree, DeleteFolder, DeleteObjects, WriteRequest)
 
 
+def listing(answer: Answer) -> requests.Listing:
+    """Return the answer to a ListRequest. Raises TypeError when a client mixed answers up."""
+    if not isinstance(answer, requests.Listing):
+        raise TypeError(f"{answer!r} does not answer a list request")
+    return answer
+
+
+def stored(answer: Answer) -> requests.StoredObject | None:
+    """Return the answer to a ReadRequest, None where there was no object. Raises TypeError on any other answer."""
+    if answer is not None and not isinstance(answer, requests.StoredObject):
+        raise TypeError(f"{answer!r} does not answer a read request")
+    return answer
+
+
 def outcome(answer: Answer) -> Outcome:
     """Return the answer to a change. Raises TypeError when a client mixed answers up."""
     if not isinstance(answer, Outcome):

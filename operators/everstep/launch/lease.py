@@ -87,28 +87,34 @@ def cluster_id(client: KubernetesClient) -> str:
 
 
 class LeaseKeeper:
-    """Takes, updates and gives back one run's lease for one holder."""
+    """Takes, updates and gives back one run's lease for one holder.
+
+    :param cluster: None looks into no cluster: leases of JobSets then bind as those of another cluster do
+    :param place: another object than the run's lease, for what goes on beside a living run
+    """
 
     def __init__(
         self,
         bucket: BucketClient,
-        cluster: KubernetesClient,
+        cluster: KubernetesClient | None,
         run: str,
         holder: str,
         *,
+        place: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._bucket = bucket
         self._cluster = cluster
         self._folder = RunFolder(bucket.name, run)
+        self._place = place or self._folder.lease
         self._holder = holder
         self._now = now
-        self._cluster_id = cluster_id(cluster)
+        self._cluster_id = cluster_id(cluster) if cluster is not None else ""
 
     def read(self) -> Lease | None:
         """Return the lease as it stands, None when the run never had one."""
-        stored = self._bucket.read(self._folder.lease)
-        return None if stored is None else _parse(stored.body, stored.generation, self._folder)
+        stored = self._bucket.read(self._place)
+        return None if stored is None else _parse(stored.body, stored.generation, self._folder.url(self._place))
 
     def binding(self) -> Finding | None:
         """Return that somebody else holds the run, if that is so."""
@@ -178,7 +184,7 @@ class LeaseKeeper:
         return True
 
     def _write(self, lease: Lease, generation: int) -> Lease:
-        written = self._bucket.write(self._folder.lease, lease.document(), generation=generation)
+        written = self._bucket.write(self._place, lease.document(), generation=generation)
         return replace(lease, generation=written)
 
     def _why_it_binds(self, lease: Lease) -> str | None:
@@ -197,6 +203,7 @@ class LeaseKeeper:
         return None
 
     def _life_of(self, jobset: JobSetReference) -> str | None:
+        assert self._cluster is not None
         found = self._cluster.find(JOBSETS, jobset.name, jobset.namespace)
         if found is None:
             return None
@@ -208,7 +215,7 @@ class LeaseKeeper:
     def _fought_over(self) -> LeaseHeldError:
         return LeaseHeldError(
             f"the lease of run {self._folder.run!r} is fought over",
-            [error(self._folder.url(self._folder.lease), f"changed by others {_TRIES} times in a row")],
+            [error(self._folder.url(self._place), f"changed by others {_TRIES} times in a row")],
         )
 
     def _lost(self, found: Lease | None) -> LeaseHeldError:
@@ -216,7 +223,7 @@ class LeaseKeeper:
             f"the lease of run {self._folder.run!r} was lost",
             [
                 error(
-                    self._folder.url(self._folder.lease),
+                    self._folder.url(self._place),
                     f"taken over by {found.holder}" if found else "deleted",
                     f"held by {self._holder}, which was launching",
                     "nothing, if somebody else launches the run now; otherwise launch again",
@@ -227,14 +234,14 @@ class LeaseKeeper:
     def _held(self, lease: Lease, blocking: str) -> Finding:
         jobset = f" for JobSet {lease.jobset.namespace}/{lease.jobset.name}" if lease.jobset else ""
         return error(
-            self._folder.url(self._folder.lease),
+            self._folder.url(self._place),
             f"held by {lease.holder} ({lease.purpose}{jobset}) since {timestamp(lease.acquired)}; {blocking}",
             "a free lease: two JobSets of one run would write over each other's checkpoints",
             "wait for that run to end, stop it, or give this one another name",
         )
 
 
-def _parse(body: bytes, generation: int, folder: RunFolder) -> Lease:
+def _parse(body: bytes, generation: int, url: str) -> Lease:
     try:
         document = json.loads(body)
         jobset = document.get("jobset")
@@ -252,10 +259,10 @@ def _parse(body: bytes, generation: int, folder: RunFolder) -> Lease:
         )
     except (ValueError, KeyError, TypeError) as failure:
         raise FindingsError(
-            f"the lease of run {folder.run!r} can't be read",
+            "the lease of a run can't be read",
             [
                 error(
-                    folder.url(folder.lease),
+                    url,
                     f"{type(failure).__name__}: {failure}",
                     "a lease as Everstep writes it",
                     "delete the object once you know that no JobSet of the run lives anywhere",
