@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everstep.cli import retain_apply
+
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -42,6 +44,7 @@ def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None
     explaining.add_argument("name", help="such as 2026-03-01_00-00, or checkpoints/500")
     explaining.set_defaults(run=explain, force=None, measure=False)
     _add_pins(verbs)
+    retain_apply.add_verbs(verbs)
 
 
 def _add_planning(parser: argparse.ArgumentParser) -> None:
