@@ -20,7 +20,7 @@ Object = dict[str, Any]
 @pytest.fixture
 def google(tmp_path: Path) -> Iterator[RunningGoogle]:
     """A server with a project in which nothing but the first few APIs is enabled; operations are quick."""
-    with running_google(tmp_path, speed=200) as server:
+    with running_google(tmp_path, speed=40) as server:
         yield server
 
 
