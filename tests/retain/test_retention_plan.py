@@ -69,7 +69,7 @@ def test_the_recipe_of_the_seed_keeps_the_complete_backup_before_a_half_uploaded
         bucket.backup("run", f"{time:%Y-%m-%d_%H-%M}", 100 - half_hours // 3)
     plan = planned(bucket, recipe)
     assert {"2026-03-10_11-35", "2026-03-10_11-05"}.isdisjoint(swept(plan))
-    assert "among the 1 newest complete backups" in plan.named("2026-03-10_11-05").reasons  # type: ignore[union-attr]
+    assert "protected: among the 1 newest complete backups" in plan.named("2026-03-10_11-05").reasons  # type: ignore[union-attr]
     assert plan.named("2026-03-10_11-35").state == "in flight"  # type: ignore[union-attr]
     assert "2026-03-10_10-05" in swept(plan)
 
@@ -117,7 +117,7 @@ def test_a_backup_above_the_bound_stays_and_so_does_the_newest_one_of_the_lineag
     plan = planned(bucket)
     assert swept(plan) == ["2026-03-03_00-00"]
     assert plan.named("2026-03-01_00-00").reasons == (  # type: ignore[union-attr]
-        "among the 1 newest complete backups of the live lineage",
+        "protected: among the 1 newest complete backups of the live lineage",
     )
 
 
@@ -213,7 +213,7 @@ def test_plain_orbax_saves_are_judged_by_their_marker_and_never_swept_for_lackin
         orbax(bucket, step, marker=step != 20)
     plan = planned(bucket)
     assert swept(plan) == ["checkpoints/30", "checkpoints/10"]
-    assert [(unit.kind, unit.prefix) for unit in plan.swept][0] == ("durable", "run/checkpoints/30/")
+    assert next((unit.kind, unit.prefix) for unit in plan.swept) == ("durable", "run/checkpoints/30/")
     assert plan.named("checkpoints/20").reasons == ("not judged: unproven (no commit_success.txt)",)  # type: ignore[union-attr]
 
 

@@ -74,7 +74,7 @@ def test_a_lie_in_what_is_remembered_does_not_protect() -> None:
     bucket.run_record("run")
     for day in range(1, 9):
         bucket.backup("run", f"2026-02-{day:02}_00-00", day, without=[1] if day > 3 else [])
-    found, _ = read(bucket)
+    read(bucket)
     name = remembered.object_name(FOLDER)
     lie = json.loads(bucket.objects[name][0])
     for each in lie["backups"].values():
