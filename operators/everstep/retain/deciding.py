@@ -12,7 +12,7 @@ from everstep.retain.bucket_rules import BucketRules
 from everstep.retain.inventory import Contents, FoundBackup, FoundLeftover, FoundSave, Inventory
 from everstep.retain.plan import Decision, Kind, ProtectedRead, RetentionPlan, RetentionRefused, Unit
 from everstep.retain.policy import Candidate, Policy, reasons_to_keep
-from everstep.retain.protections import Settings
+from everstep.retain.protections import NEWEST, Settings
 
 
 def make(
@@ -133,10 +133,10 @@ def _unit(
 
 
 def _protected_read(found: Inventory, units: Sequence[Unit]) -> ProtectedRead:
-    fresh = {each.name for each in found.backups if each.is_fresh} | {
-        each.name for each in found.saves if each.is_fresh
-    }
-    newest = tuple(unit.name for unit in units if unit.keep and unit.state == "complete" and unit.name in fresh)
+    newest = tuple(unit.name for unit in units if any(reason.startswith(NEWEST) for reason in unit.reasons))
+    fresh = {each.name for each in found.backups if each.is_fresh}
+    fresh |= {each.name for each in found.saves if each.is_fresh}
+    assert fresh.issuperset(newest), f"{newest} protect and were not all judged anew"
     return ProtectedRead(
         forced_restore=found.forced_restore,
         forced_generation=found.forced_generation,

@@ -11,6 +11,9 @@ from everstep.checkpoints.catalogue import BackupState
 from everstep.checkpoints.saves import SaveState
 from everstep.retain.inventory import FoundBackup, FoundSave, Inventory
 
+NEWEST = "protected: "
+"""How the reason of the newest complete ones starts."""
+
 Found = TypeVar("Found", FoundBackup, FoundSave)
 
 
@@ -96,11 +99,11 @@ def _newest_complete_backups(found: Inventory, now: datetime, settings: Settings
 def _newest(found: Inventory, complete: Sequence[Found], count: int, what: str) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for each in complete[:count]:
-        reasons.setdefault(each.name, []).append(f"among the {count} newest complete {what}s")
+        reasons.setdefault(each.name, []).append(f"{NEWEST}among the {count} newest complete {what}s")
     live = [each for each in complete if found.is_live(each.name, _step(each))]
     for each in live[:count]:
         if each.name not in reasons:
-            reasons[each.name] = [f"among the {count} newest complete {what}s of the live lineage"]
+            reasons[each.name] = [f"{NEWEST}among the {count} newest complete {what}s of the live lineage"]
     return reasons
 
 

@@ -165,9 +165,9 @@ def _backups(
 def _to_validate(base: Inventory, newest_first: Sequence[FoundBackup], now: datetime, count: int) -> list[str]:
     """Return the newest complete backups that are only remembered, among those that a plan protects."""
     complete = [each for each in newest_first if each.is_complete]
-    live = [each for each in complete if base.is_live(each.name, each.backup.step)]
-    past = [each for each in live if each.backup.time is not None and each.backup.time <= now]
-    wanted = {each.name: each for group in (complete, live, past) for each in group[:count]}
+    past = [each for each in complete if each.backup.time is not None and each.backup.time <= now]
+    live = [[each for each in group if base.is_live(each.name, each.backup.step)] for group in (complete, past)]
+    wanted = {each.name: each for group in (complete, past, *live) for each in group[:count]}
     return [name for name, each in wanted.items() if not each.is_fresh]
 
 
