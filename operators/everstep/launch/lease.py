@@ -189,12 +189,15 @@ class LeaseKeeper:
 
     def _why_it_binds(self, lease: Lease) -> str | None:
         """Return why somebody else's lease must be respected; None when it may be broken."""
-        if lease.jobset is not None and lease.cluster == self._cluster_id:
-            return self._life_of(lease.jobset)
+        if lease.jobset is not None and self._cluster is not None and lease.cluster == self._cluster_id:
+            return self._life_of(self._cluster, lease.jobset)
         now = self._now()
         if now < lease.expires:
             return f"it is valid until {timestamp(lease.expires)}"
-        if lease.cluster == self._cluster_id:
+        if self._cluster is not None and lease.cluster == self._cluster_id:
+            return None
+        if lease.jobset is None and not lease.cluster:
+            # A sweep, made where no cluster could be looked into: it has no training that could report.
             return None
         stored = self._bucket.read(self._folder.status)
         updated = _updated(stored.body) if stored else None
@@ -202,9 +205,9 @@ class LeaseKeeper:
             return f"its run in another cluster reported at {timestamp(updated)}"
         return None
 
-    def _life_of(self, jobset: JobSetReference) -> str | None:
-        assert self._cluster is not None
-        found = self._cluster.find(JOBSETS, jobset.name, jobset.namespace)
+    @staticmethod
+    def _life_of(cluster: KubernetesClient, jobset: JobSetReference) -> str | None:
+        found = cluster.find(JOBSETS, jobset.name, jobset.namespace)
         if found is None:
             return None
         state = run_state.of_jobset(found)

@@ -77,7 +77,7 @@ class SweepReport:
         lines += [f"not deleted {name}: {why}" for name, why in sorted(self.left.items())]
         lines += [f"emptied {name}" for name in self.emptied]
         if self.trash and self.undo_until:
-            command = f"everstep retain undo {self.run} --plan {self.plan}"
+            command = f"everstep retain undo {where} --plan {self.plan}"
             lines.append(f"until {self.undo_until} this undoes it: {command}")
         return lines
 

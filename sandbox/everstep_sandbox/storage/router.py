@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from everstep_sandbox.storage import batch, errors, rights
 from everstep_sandbox.storage.access import Access
 from everstep_sandbox.storage.buckets import Buckets
 from everstep_sandbox.storage.exchange import Request, Response
+from everstep_sandbox.storage.faults import Faults
 from everstep_sandbox.storage.folders import Folders
 from everstep_sandbox.storage.objects import Objects
 from everstep_sandbox.storage.uploads import Uploads
@@ -26,7 +27,8 @@ _WRITING = frozenset({"object", "copy", "compose"})
 class Router:
     """The whole API as one function of a request; knows nothing of the network.
 
-    `counts` tells how often each kind of request came, as "METHOD kind"; parts of a batch count too.
+    `counts` tells how often each kind of request came, as "METHOD kind"; parts of a batch count too. `faults` are met
+    by the parts of a batch, each as "PART METHOD path?query".
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Router:
         uploads = Uploads(vault)
         folders = Folders(vault, run_later)
         self.counts: Counter[str] = Counter()
+        self.faults = Faults()
         self._buckets = buckets
         self._vault = vault
         self._access = access
@@ -107,10 +110,17 @@ class Router:
         return batch.answer(request, self._one_of_batch)
 
     def _one_of_batch(self, request: Request) -> Response:
+        query = urlencode(request.query)
+        fault = self.faults.meet(f"PART {request.method} {request.path}{'?' if query else ''}{query}")
         try:
-            return self.handle(request)
+            if fault is not None and fault.status and not fault.after:
+                raise fault.error()
+            response = self.handle(request)
+            if fault is not None and fault.status:
+                raise fault.error()
+            return response
         except errors.StorageError as refused:
-            return Response(refused.status, document=refused.document())
+            return Response(refused.status, document=refused.document(), headers=refused.headers)
 
 
 def split_target(target: str) -> tuple[str, dict[str, str]]:

@@ -47,6 +47,7 @@ class Server:
         self._doors = Doors(directory)
         self._calls = directory / "calls.jsonl"
         self._router = Router(self._vault, _run_later, self._access)
+        self._router.faults = self._faults
         application = web.Application(client_max_size=_LARGEST_BODY_BYTES)
         application.router.add_route("GET", "/_sandbox/requests", self._requests)
         application.router.add_route("*", "/_sandbox/faults", self._set_faults)
