@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.retain.swept_bucket import FILES, OTHERS, RUN, Bucket, digest_of, trash_of
+from tests.retain.real_bucket import FILES, OTHERS, RUN, RealBucket, digest_of, trash_of
 
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.storage_bulk import BulkClient
@@ -28,30 +28,30 @@ LATER = datetime.now(UTC) + timedelta(days=2)
 
 
 @pytest.fixture(params=[True, False], ids=["folders", "flat"])
-def bucket(cloud_storage: Any, request: pytest.FixtureRequest) -> Iterator[Bucket]:
-    made = Bucket(cloud_storage.address, hierarchical=request.param)
+def bucket(cloud_storage: Any, request: pytest.FixtureRequest) -> Iterator[RealBucket]:
+    made = RealBucket(cloud_storage.address, hierarchical=request.param)
     yield made
     made.call("DELETE", "/_sandbox/faults")
 
 
 @pytest.fixture
-def folders(cloud_storage: Any) -> Iterator[Bucket]:
-    made = Bucket(cloud_storage.address)
+def folders(cloud_storage: Any) -> Iterator[RealBucket]:
+    made = RealBucket(cloud_storage.address)
     yield made
     made.call("DELETE", "/_sandbox/faults")
 
 
 @pytest.fixture
-def flat(cloud_storage: Any) -> Bucket:
-    return Bucket(cloud_storage.address, hierarchical=False)
+def flat(cloud_storage: Any) -> RealBucket:
+    return RealBucket(cloud_storage.address, hierarchical=False)
 
 
-def apply(bucket: Bucket, plan: plans.RetentionPlan, **more: Any) -> SweepReport:
+def apply(bucket: RealBucket, plan: plans.RetentionPlan, **more: Any) -> SweepReport:
     settings = SweepSettings(**{"now": lambda: LATER, **more})
     return sweep.apply(bucket.client(), plan, settings=settings, objects_per_second=1e6)
 
 
-def test_what_is_planned_goes_and_nothing_else(bucket: Bucket) -> None:
+def test_what_is_planned_goes_and_nothing_else(bucket: RealBucket) -> None:
     bucket.history(saves=4)
     before = bucket.names()
     plan = bucket.plan()
@@ -74,7 +74,7 @@ def test_what_is_planned_goes_and_nothing_else(bucket: Bucket) -> None:
     assert (again.swept, set(again.already)) == ([], set(report.swept))
 
 
-def test_what_was_swept_is_had_back_whole_and_nothing_is_written_over(folders: Bucket) -> None:
+def test_what_was_swept_is_had_back_whole_and_nothing_is_written_over(folders: RealBucket) -> None:
     folders.history(saves=4)
     before = folders.names()
     plan = folders.plan()
@@ -96,7 +96,7 @@ def test_what_was_swept_is_had_back_whole_and_nothing_is_written_over(folders: B
         sweep.undo(folders.client(), RUN, "sha256:")
 
 
-def test_what_a_run_must_not_restore_does_not_come_back(folders: Bucket) -> None:
+def test_what_a_run_must_not_restore_does_not_come_back(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan()
     apply(folders, plan)
@@ -107,7 +107,7 @@ def test_what_a_run_must_not_restore_does_not_come_back(folders: Bucket) -> None
     assert "above the run's bound 200" in report.skipped["2026-03-03_00-00"]
 
 
-def test_what_is_swept_on_a_flat_bucket_cannot_be_had_back_and_says_so(flat: Bucket) -> None:
+def test_what_is_swept_on_a_flat_bucket_cannot_be_had_back_and_says_so(flat: RealBucket) -> None:
     flat.history()
     plan = flat.plan()
     apply(flat, plan)
@@ -115,7 +115,7 @@ def test_what_is_swept_on_a_flat_bucket_cannot_be_had_back_and_says_so(flat: Buc
         sweep.undo(flat.client(), RUN, plan.hash)
 
 
-def test_what_changed_since_the_plan_is_skipped(bucket: Bucket) -> None:
+def test_what_changed_since_the_plan_is_skipped(bucket: RealBucket) -> None:
     bucket.history()
     plan = bucket.plan()
     bucket.put(f"{RUN}/2026-03-01_00-00/{RUN}-s100-n0-w0.meta", digest_of("2026-03-01_00-00", 0))  # a new generation
@@ -131,7 +131,7 @@ def test_what_changed_since_the_plan_is_skipped(bucket: Bucket) -> None:
     assert len(bucket.names(f"{RUN}/2026-03-01_00-00/")) == 2 + 2 * len(FILES)
 
 
-def test_what_is_forced_or_pinned_since_the_plan_stays(bucket: Bucket) -> None:
+def test_what_is_forced_or_pinned_since_the_plan_stays(bucket: RealBucket) -> None:
     bucket.history()
     plan = bucket.plan()
     bucket.put(f"{RUN}/restore.version", "2026-03-01_00-00\n")
@@ -143,7 +143,7 @@ def test_what_is_forced_or_pinned_since_the_plan_stays(bucket: Bucket) -> None:
     assert bucket.dated() == NEW | {"2026-03-01_00-00", "2026-03-02_00-00"}
 
 
-def test_what_is_forced_while_it_is_swept_is_put_back(folders: Bucket) -> None:
+def test_what_is_forced_while_it_is_swept_is_put_back(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan()
 
@@ -172,7 +172,9 @@ def test_what_is_forced_while_it_is_swept_is_put_back(folders: Bucket) -> None:
     ],
     ids=["torn", "taken back", "resized", "pins", "journal"],
 )
-def test_a_sweep_does_not_begin_when_what_it_relied_on_is_not_so(bucket: Bucket, change: Any, expected: str) -> None:
+def test_a_sweep_does_not_begin_when_what_it_relied_on_is_not_so(
+    bucket: RealBucket, change: Any, expected: str
+) -> None:
     bucket.history()
     plan = bucket.plan()
     if expected == "can't be read":
@@ -186,14 +188,14 @@ def test_a_sweep_does_not_begin_when_what_it_relied_on_is_not_so(bucket: Bucket,
     assert bucket.read(f"{RUN}/everstep/lease.json")["holder"] is None
 
 
-def test_a_run_that_was_launched_again_is_swept(bucket: Bucket) -> None:
+def test_a_run_that_was_launched_again_is_swept(bucket: RealBucket) -> None:
     bucket.history()
     plan = bucket.plan()
     bucket.run_record(launch=2)
     assert set(apply(bucket, plan).swept) == OLD
 
 
-def test_plans_that_reach_beyond_their_run_are_refused_before_anything_is_asked(folders: Bucket) -> None:
+def test_plans_that_reach_beyond_their_run_are_refused_before_anything_is_asked(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan()
     swept = next(unit for unit in plan.swept)
@@ -221,7 +223,7 @@ def test_plans_that_reach_beyond_their_run_are_refused_before_anything_is_asked(
     assert f"{RUN}/everstep/lease.json" not in folders.names()
 
 
-def test_trash_is_emptied_once_it_is_old_or_at_once_when_asked(folders: Bucket) -> None:
+def test_trash_is_emptied_once_it_is_old_or_at_once_when_asked(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan(keep_last=4)
     apply(folders, plan)
@@ -238,7 +240,7 @@ def test_trash_is_emptied_once_it_is_old_or_at_once_when_asked(folders: Bucket) 
         sweep.undo(folders.client(), RUN, plan.hash)
 
 
-def test_what_an_emptying_left_halfway_can_not_be_put_back_and_is_finished(folders: Bucket) -> None:
+def test_what_an_emptying_left_halfway_can_not_be_put_back_and_is_finished(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan()
     apply(folders, plan)
@@ -252,7 +254,9 @@ def test_what_an_emptying_left_halfway_can_not_be_put_back_and_is_finished(folde
     assert not any(".trash" in name for name in folders.folders() | folders.names())
 
 
-def test_without_the_services_own_deletion_trash_goes_object_by_object_and_folder_by_folder(folders: Bucket) -> None:
+def test_without_the_services_own_deletion_trash_goes_object_by_object_and_folder_by_folder(
+    folders: RealBucket,
+) -> None:
     folders.history()
     folders.call("POST", "/_sandbox/faults", {"match": "deleteRecursive", "status": 403, "times": None})
     report = apply(folders, folders.plan(), empty_now=True)
@@ -262,7 +266,7 @@ def test_without_the_services_own_deletion_trash_goes_object_by_object_and_folde
     assert folders.dated() == NEW
 
 
-def test_objects_on_hold_stay_and_are_told_of(flat: Bucket) -> None:
+def test_objects_on_hold_stay_and_are_told_of(flat: RealBucket) -> None:
     flat.history()
     data = f"{RUN}/2026-03-01_00-00/{digest_of('2026-03-01_00-00', 0)}.data/d/a"
     meta = f"{RUN}/2026-03-02_00-00/{RUN}-s200-n1-w0.meta"
@@ -277,7 +281,7 @@ def test_objects_on_hold_stay_and_are_told_of(flat: Bucket) -> None:
     assert flat.torn() == []
 
 
-def test_an_upload_that_goes_on_while_a_flat_backup_is_swept_is_not_torn(flat: Bucket) -> None:
+def test_an_upload_that_goes_on_while_a_flat_backup_is_swept_is_not_torn(flat: RealBucket) -> None:
     flat.history()
     plan = flat.plan()
     uploads = iter([True])
@@ -296,7 +300,7 @@ def test_an_upload_that_goes_on_while_a_flat_backup_is_swept_is_not_torn(flat: B
     assert flat.torn() == []
 
 
-def test_leftovers_of_crashes_go_by_age(bucket: Bucket) -> None:
+def test_leftovers_of_crashes_go_by_age(bucket: RealBucket) -> None:
     bucket.history()
     bucket.put(f"{RUN}/checkpoints/700.orbax-checkpoint-tmp/default/d/a")
     bucket.put(f"{RUN}/copy.tmp/part")
@@ -314,7 +318,7 @@ def test_leftovers_of_crashes_go_by_age(bucket: Bucket) -> None:
     }
 
 
-def test_lost_answers_change_nothing(bucket: Bucket) -> None:
+def test_lost_answers_change_nothing(bucket: RealBucket) -> None:
     bucket.history(saves=3)
     plan = bucket.plan()
     for match in ("renameTo", "POST .*/folders", "DELETE|batch", "upload", "GET .*/o[?]", "operations", "deleteRec"):
@@ -325,7 +329,7 @@ def test_lost_answers_change_nothing(bucket: Bucket) -> None:
     assert not any(".trash" in name for name in bucket.names())
 
 
-def test_refusals_of_parts_of_a_batch_are_tried_again_and_only_those(flat: Bucket) -> None:
+def test_refusals_of_parts_of_a_batch_are_tried_again_and_only_those(flat: RealBucket) -> None:
     flat.history()
     before = flat.call("GET", "/_sandbox/requests").get("DELETE object", 0)
     flat.call("POST", "/_sandbox/faults", {"match": "PART DELETE", "status": 429, "retry_after": 0, "times": 5})
@@ -338,7 +342,9 @@ def test_refusals_of_parts_of_a_batch_are_tried_again_and_only_those(flat: Bucke
     assert flat.call("GET", "/_sandbox/requests")["DELETE object"] - before == 3 * (2 + 2 * len(FILES)) + 1
 
 
-def test_a_held_lease_refuses_and_a_sweep_beside_a_training_stops_when_the_run_changes_hands(folders: Bucket) -> None:
+def test_a_held_lease_refuses_and_a_sweep_beside_a_training_stops_when_the_run_changes_hands(
+    folders: RealBucket,
+) -> None:
     folders.history()
     plan = folders.plan()
     client = folders.client()
@@ -368,7 +374,7 @@ def test_a_held_lease_refuses_and_a_sweep_beside_a_training_stops_when_the_run_c
     assert folders.read(f"{RUN}/everstep/retention/lease.json")["holder"] is None
 
 
-def test_of_two_sweepers_one_goes_on_and_the_other_ends(folders: Bucket) -> None:
+def test_of_two_sweepers_one_goes_on_and_the_other_ends(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan()
     client = folders.client()
@@ -395,7 +401,7 @@ def test_of_two_sweepers_one_goes_on_and_the_other_ends(folders: Bucket) -> None
     assert (folders.dated(), folders.torn()) == (NEW, [])
 
 
-def test_an_undo_and_a_sweep_never_run_together(folders: Bucket) -> None:
+def test_an_undo_and_a_sweep_never_run_together(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan()
     client = folders.client()
