@@ -53,7 +53,10 @@ class Settings:
 def of_backups(found: Inventory, now: datetime, settings: Settings) -> dict[str, tuple[str, ...]]:
     """Return for each backup why it must stay; nothing for one that only the policy judges."""
     newest = _newest_complete_backups(found, now, settings)
-    newest_dated = max((each.name for each in found.backups), default=None)
+    newest_dated = {
+        max((each.name for each in found.backups), default=None),
+        max((each.name for each in found.backups if not _is_future(each, now, settings)), default=None),
+    }
     newest_that_restores = max((each.name for each in found.backups if each.is_complete), default=None)
     return {
         each.name: tuple(
@@ -61,7 +64,7 @@ def of_backups(found: Inventory, now: datetime, settings: Settings) -> dict[str,
                 *_named(each.name, found),
                 *newest.get(each.name, ()),
                 *_unsettled(each, now, settings),
-                *(["the newest there is"] if each.name == newest_dated else []),
+                *(["the newest there is"] if each.name in newest_dated else []),
                 *_unneeded(each, newest_that_restores),
             )
         )

@@ -151,7 +151,8 @@ def _tells(meta: ListedObject) -> bool:
 def _backups(
     base: Inventory, dated: Sequence[str], memory: Memory, now: datetime, grace: timedelta, keep_complete: int
 ) -> Steps[list[FoundBackup]]:
-    always = {*dated[:1], base.forced_restore, *base.pins}
+    past = [name for name in dated if (time := names.parse_backup_directory(name)) is not None and time <= now]
+    always = {*dated[:1], *past[:1], base.forced_restore, *base.pins}
     found: dict[str, FoundBackup] = {
         name: memory.backups[name] for name in dated if name in memory.backups and name not in always
     }
