@@ -117,7 +117,8 @@ def read_listing(
     folders = {prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes} - {""}
     entries = folders | {item.name for item in listed if item.name}
     data = frozenset(entry for entry in entries if names.is_data_name(entry))
-    by_checksum = _digests_by_checksum(data)
+    # Without any MD5 (composite objects) by CRC32C, which is slow to compute.
+    by_checksum = _digests_by_checksum(data, with_crc32c=any(item.md5 is None for item in listed))
     metas: dict[str, str] = {}
     to_read: list[str] = []
     for item in listed:
@@ -190,11 +191,12 @@ def _judge(run: str, listing: BackupListing, shape: Shape, now: datetime, grace:
     return backup(state, max(by_step, default=None), reasons)
 
 
-def _digests_by_checksum(data: Collection[str]) -> dict[str, str]:
+def _digests_by_checksum(data: Collection[str], *, with_crc32c: bool) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in data:
         digest = names.digest_of_data(name)
         if digest is not None:
             found[checksums.md5_base64(digest.encode())] = digest
-            found[checksums.crc32c_base64(digest.encode())] = digest
+            if with_crc32c:
+                found[checksums.crc32c_base64(digest.encode())] = digest
     return found

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from everstep.checkpoints.completeness import Shape
@@ -115,7 +116,7 @@ class RetentionPlan:
         """Return what goes."""
         return tuple(unit for unit in self.units if not unit.keep)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Return `sha256:…` over everything in the plan."""
         return _hash(self._content())
