@@ -172,9 +172,7 @@ def test_what_is_forced_while_it_is_swept_is_put_back(folders: RealBucket) -> No
     ],
     ids=["torn", "taken back", "resized", "pins", "journal"],
 )
-def test_a_sweep_does_not_begin_when_what_it_relied_on_is_not_so(
-    bucket: RealBucket, change: Any, expected: str
-) -> None:
+def test_a_sweep_does_not_begin_when_what_it_relied_on_changed(bucket: RealBucket, change: Any, expected: str) -> None:
     bucket.history()
     plan = bucket.plan()
     if expected == "can't be read":
@@ -254,7 +252,7 @@ def test_what_an_emptying_left_halfway_can_not_be_put_back_and_is_finished(folde
     assert not any(".trash" in name for name in folders.folders() | folders.names())
 
 
-def test_without_the_services_own_deletion_trash_goes_object_by_object_and_folder_by_folder(
+def test_without_the_services_own_deletion_trash_goes_object_by_object(
     folders: RealBucket,
 ) -> None:
     folders.history()
@@ -342,9 +340,7 @@ def test_refusals_of_parts_of_a_batch_are_tried_again_and_only_those(flat: RealB
     assert flat.call("GET", "/_sandbox/requests")["DELETE object"] - before == 3 * (2 + 2 * len(FILES)) + 1
 
 
-def test_a_held_lease_refuses_and_a_sweep_beside_a_training_stops_when_the_run_changes_hands(
-    folders: RealBucket,
-) -> None:
+def test_a_held_lease_refuses_and_beside_a_training_a_sweep_stops_with_it(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan()
     client = folders.client()
