@@ -11,7 +11,7 @@ from everstep.retain.inventory import Contents
 
 Item = TypeVar("Item")
 
-TOGETHER = 64
+TOGETHER = 32
 """Folders that are listed in one batch: what is held in memory at a time."""
 
 

@@ -118,30 +118,21 @@ def measure(found: Inventory, wanted: Iterable[str]) -> Steps[Inventory]:
     return replace(found, measured=measured)
 
 
-def judge_backup(
-    folder: RunFolder,
-    name: str,
-    level: Listing,
-    shape: Shape,
-    bodies: Mapping[str, str],
-    now: datetime,
-    grace: timedelta,
-) -> FoundBackup:
-    """Judge one dated folder by its listing."""
-    read = catalogues.read_listing(name, level.objects, level.folders, bodies=bodies)
-    backup = catalogues.build(folder.run, [read], shape, now=now, grace=grace).backups[0]
-    other = None if backup.state is BackupState.COMPLETE else _other_shape(folder.run, read, shape)
+def _judged(base: Inventory, level: Listing, read: BackupListing, now: datetime, grace: timedelta) -> FoundBackup:
+    backup = catalogues.build(base.folder.run, [read], base.shape, now=now, grace=grace).backups[0]
+    other = None if backup.state is BackupState.COMPLETE else _other_shape(base.folder.run, read, base.shape)
     return FoundBackup(backup, contents_of(level), other)
 
 
-def metas_to_read(name: str, level: Listing) -> list[str]:
+def _metas_to_read(read: BackupListing, level: Listing) -> list[str]:
     """Return the metas whose checksum tells nothing: there is none, or the body is more than a digest.
 
     A body as long as a digest whose checksum no data has names data that is not there.
     """
-    read = catalogues.read_listing(name, level.objects, level.folders)
+    if not read.to_read or not read.data:
+        return []
     by_name = {item.name: item for item in level.objects}
-    return [meta for meta in read.to_read if read.data and not _tells(by_name[meta])]
+    return [meta for meta in read.to_read if not _tells(by_name[meta])]
 
 
 def _tells(meta: ListedObject) -> bool:
@@ -173,8 +164,10 @@ def _to_validate(base: Inventory, newest_first: Sequence[FoundBackup], now: date
 
 
 def _listed(base: Inventory, batch: Sequence[str], now: datetime, grace: timedelta) -> Steps[dict[str, FoundBackup]]:
-    levels = [listing(each) for each in (yield [ListRequest(base.folder.backup_prefix(name)) for name in batch])]
-    to_read = [(name, meta) for name, level in zip(batch, levels, strict=True) for meta in metas_to_read(name, level)]
+    answers = yield [ListRequest(base.folder.backup_prefix(name)) for name in batch]
+    levels = dict(zip(batch, map(listing, answers), strict=True))
+    read = {name: catalogues.read_listing(name, level.objects, level.folders) for name, level in levels.items()}
+    to_read = [(name, meta) for name in batch for meta in _metas_to_read(read[name], levels[name])]
     bodies: dict[str, dict[str, str]] = {}
     if to_read:
         requests: list[Request] = [ReadRequest(base.folder.backup_prefix(name) + meta) for name, meta in to_read]
@@ -182,10 +175,9 @@ def _listed(base: Inventory, batch: Sequence[str], now: datetime, grace: timedel
             body = stored(answer)
             if body is not None:
                 bodies.setdefault(name, {})[meta] = body.body.decode(errors="replace")
-    return {
-        name: judge_backup(base.folder, name, level, base.shape, bodies.get(name, {}), now, grace)
-        for name, level in zip(batch, levels, strict=True)
-    }
+    for name, found in bodies.items():
+        read[name] = catalogues.read_listing(name, levels[name].objects, levels[name].folders, bodies=found)
+    return {name: _judged(base, level, read[name], now, grace) for name, level in levels.items()}
 
 
 def _other_shape(run: str, read: BackupListing, shape: Shape) -> Shape | None:
