@@ -123,7 +123,7 @@ class History:
                 self.happen()
             self.sweep()
 
-    def happen(self) -> None:
+    def happen(self, *, damage: bool = True) -> None:
         events: list[tuple[int, Callable[[], None]]] = [
             (60, self.backup),
             (8, self.half_upload),
@@ -132,7 +132,7 @@ class History:
             (3, self.unforce),
             (3, self.resize),
             (3, self.pin),
-            (3, self.damage),
+            (3 if damage else 0, self.damage),
             (3, self.empty_folder),
             (2, self.leftover),
             (2, self.future),
@@ -246,7 +246,8 @@ class History:
                 if self.chance.random() < 0.3:
                     break
                 if self.chance.random() < 0.2:
-                    self.happen()
+                    # What is damaged once others have gone, nobody can make good.
+                    self.happen(damage=False)
             except (SweepStopped, RetentionRefused):
                 self.seen["stopped"] += 1
                 break
