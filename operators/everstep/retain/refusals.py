@@ -48,7 +48,7 @@ def too_much(found: Inventory, units: Sequence[Unit], settings: Settings, force:
             f"the plan would remove {len(swept)} of {len(complete)} complete backups and saves"
             + (f"; forced for run {force!r}" if force else ""),
             f"at most {settings.max_share:.0%} of them",
-            f"read what would go; if that is meant: --force {found.folder.run}",
+            f"make it by --force {found.folder.run} and read it: nothing goes before it is applied",
         )
 
 
