@@ -13,6 +13,7 @@ from everstep.retain.bucket_rules import BucketRules
 from everstep.retain.inventory import Inventory
 from everstep.retain.plan import RetentionPlan
 from everstep.retain.policy import Policy
+from everstep.retain.protections import Settings
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 FOLDER = RunFolder("bucket", "run")
@@ -123,3 +124,19 @@ def test_a_leftover_without_a_date_ages_from_when_it_was_first_seen() -> None:
     assert found.leftovers[0].since is None
     later = bucket.carry_out(reading.read(FOLDER, now=NOW + timedelta(days=3)))
     assert later.leftovers[0].since == NOW
+
+
+def test_a_name_a_little_ahead_of_the_clock_hides_none_that_must_be_judged_anew() -> None:
+    """The planner's clock is slow: what it finds two minutes ahead is the newest, and not from the future."""
+    bucket = Bucket()
+    bucket.run_record("run")
+    for name, step in (("2026-02-01_00-00", 1), ("2026-03-10_12-02", 2), ("2026-03-12_00-00", 3)):
+        bucket.backup("run", name, step)
+    ahead = NOW + timedelta(days=3)
+    found = bucket.carry_out(reading.read(FOLDER, now=ahead))
+    bucket.put(remembered.object_name(FOLDER), json.dumps(remembered.document(found, None, ahead)))
+    again = bucket.carry_out(reading.read(FOLDER, now=NOW, keep_complete=1))
+    assert [each.name for each in again.backups if each.is_fresh] == ["2026-03-12_00-00", "2026-03-10_12-02"]
+    settings = Settings(keep_complete=1)
+    plan = deciding.make(again, Policy(keep_last=1), now=NOW, rules=BucketRules(True), settings=settings, force="run")
+    assert [unit.name for unit in plan.swept] == ["2026-02-01_00-00"]

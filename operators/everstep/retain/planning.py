@@ -55,6 +55,7 @@ def plan_run(
         shape=shape,
         keep_complete=settings.keep_complete,
         grace=settings.incomplete,
+        skew=settings.skew,
         metric=metric,
         use_memory=remember,
     )

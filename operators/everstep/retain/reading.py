@@ -38,6 +38,7 @@ from everstep.spec.findings import error
 
 DIGEST_SIZES = (64, 65)
 KEEP_COMPLETE = 2
+SKEW = timedelta(minutes=5)
 
 
 def pins_object(folder: RunFolder) -> str:
@@ -52,6 +53,7 @@ def read(
     shape: Shape | None = None,
     keep_complete: int = KEEP_COMPLETE,
     grace: timedelta = timedelta(hours=24),
+    skew: timedelta = SKEW,
     metric: str | None = None,
     use_memory: bool = True,
 ) -> Steps[Inventory]:
@@ -60,6 +62,7 @@ def read(
     :param shape: instead of the one that run.json tells
     :param keep_complete: so many newest complete backups are judged anew, in all and of the live lineage
     :param grace: how long a backup may still become complete after its last object
+    :param skew: a name may lie so far in the future and is not taken to be from there
     :param metric: to be read from saves, for a policy that keeps the best
     """
     first = yield [
@@ -87,7 +90,7 @@ def read(
         memory=verdicts.body if verdicts else b"",
         memory_generation=verdicts.generation if verdicts else 0,
     )
-    backups = yield from _backups(base, dated, memory, now, grace, keep_complete)
+    backups = yield from _backups(base, dated, memory, now, grace, skew, keep_complete)
     found_saves, temporary = (
         (yield from saves_reading.read(base, memory, metric, keep_complete)) if DURABLE in level.folders else ([], [])
     )
@@ -140,24 +143,30 @@ def _tells(meta: ListedObject) -> bool:
 
 
 def _backups(
-    base: Inventory, dated: Sequence[str], memory: Memory, now: datetime, grace: timedelta, keep_complete: int
+    base: Inventory,
+    dated: Sequence[str],
+    memory: Memory,
+    now: datetime,
+    grace: timedelta,
+    skew: timedelta,
+    keep_complete: int,
 ) -> Steps[list[FoundBackup]]:
-    past = [name for name in dated if (time := names.parse_backup_directory(name)) is not None and time <= now]
+    past = [name for name in dated if (time := names.parse_backup_directory(name)) is not None and time <= now + skew]
     always = {*dated[:1], *past[:1], base.forced_restore, *base.pins}
     found: dict[str, FoundBackup] = {
         name: memory.backups[name] for name in dated if name in memory.backups and name not in always
     }
     for batch in batches([name for name in dated if name not in found]):
         found |= yield from _listed(base, batch, now, grace)
-    while stale := _to_validate(base, [found[name] for name in dated], now, keep_complete):
+    while stale := _to_validate(base, [found[name] for name in dated], now + skew, keep_complete):
         found |= yield from _listed(base, stale[:TOGETHER], now, grace)
     return [found[name] for name in dated]
 
 
-def _to_validate(base: Inventory, newest_first: Sequence[FoundBackup], now: datetime, count: int) -> list[str]:
+def _to_validate(base: Inventory, newest_first: Sequence[FoundBackup], latest: datetime, count: int) -> list[str]:
     """Return the newest complete backups that are only remembered, among those that a plan protects."""
     complete = [each for each in newest_first if each.is_complete]
-    past = [each for each in complete if each.backup.time is not None and each.backup.time <= now]
+    past = [each for each in complete if each.backup.time is not None and each.backup.time <= latest]
     live = [[each for each in group if base.is_live(each.name, each.backup.step)] for group in (complete, past)]
     wanted = {each.name: each for group in (complete, past, *live) for each in group[:count]}
     return [name for name, each in wanted.items() if not each.is_fresh]
