@@ -7,13 +7,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from tests.bench import handshake, imports, load, watch
+from tests.bench import handshake, imports, load, retention, watch
 
 PARTS: dict[str, Callable[[Sequence[str]], None]] = {
     "import": imports.main,
     "handshake": handshake.main,
     "watch": watch.main,
     "load": load.main,
+    "retention": retention.main,
 }
 
 

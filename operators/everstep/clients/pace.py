@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+MARGIN = 0.95
+"""Of the rate: batches that are sent evenly arrive a little unevenly, and no second may see more than the rate."""
 SLOWEST = 1.0
 """Below this many objects per second a rate is not lowered."""
 
@@ -13,7 +15,7 @@ SLOWEST = 1.0
 class Pace:
     """Keeps changes below a number of objects per second.
 
-    A batch of n objects takes the next n / rate seconds for itself, so that nothing is saved up for a burst. Each
+    A batch of n objects takes the next n / rate seconds (and a little more) for itself, so that nothing is saved up for a burst. Each
     refusal (429, 503) halves the rate and makes everybody wait; each batch that was taken brings back a tenth of it.
 
     :param rate: objects per second
@@ -45,7 +47,7 @@ class Pace:
         with self._lock:
             now = self._clock()
             start = max(now, self._next)
-            self._next = start + objects / self._present
+            self._next = start + objects / (self._present * MARGIN)
         if start > now:
             self._sleep(start - now)
 

@@ -124,7 +124,13 @@ class Guard:
     def _check_lease(self, generation: int) -> None:
         expected = self.settings.fence()
         if expected is not None and generation != expected:
-            self._stop([self._finding(self.folder.lease, "taken over by somebody else", f"generation {expected}")])
+            lost = error(
+                self.folder.url(self.folder.lease),
+                "taken over by somebody else",
+                f"generation {expected}",
+                "see what goes on with the run; then apply the plan again",
+            )
+            self._stop([lost])
 
     def _check_newest(self, level: Listing) -> None:
         self._stop(
