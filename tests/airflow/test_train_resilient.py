@@ -82,7 +82,8 @@ def test_the_log_of_launch_tells_the_story(stack: DemoStack, new_run: Any) -> No
         "tier": "durable",
         "name": "checkpoints/20",
     }
-    assert stack.airflow.result(run.dag_id, run.run_id, "plan_retention")["sweep"] == []
+    plan = stack.airflow.result(run.dag_id, run.run_id, "plan_retention")
+    assert {unit["decision"] for unit in plan["units"]} == {"keep"}
 
 
 def test_bad_input_is_refused_with_all_findings_and_nothing_is_created(stack: DemoStack, new_run: Any) -> None:

@@ -110,8 +110,8 @@ class Summary:
             f"  (loss {self.uninterrupted.loss:.6f}); with one batch skipped the result {differs}.",
             f"  The final step is safe as a {self.final_tier} save. Backups in the bucket:",
             *(f"     {backup.name}  step {backup.step}  {backup.state.value}" for backup in self.backups.backups),
-            f"  Retention (dry run) would keep {len(self.retention_plan['keep'])} and sweep "
-            f"{len(self.retention_plan['sweep'])}.",
+            f"  Retention (dry run) would keep {self.retention_plan['totals']['kept']} and sweep "
+            f"{self.retention_plan['totals']['swept']}.",
             f"  {self.seconds:.0f} s in all; the cluster's long timers ran {self.speed:g} times as fast as real ones.",
         ]
         lines += [f"  NOT AS IT SHOULD BE: {problem}" for problem in self.problems]
