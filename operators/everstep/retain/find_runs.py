@@ -1,0 +1,73 @@
+"""The operator that finds the runs that retention looks after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from everstep.run_operator import told
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from everstep.spec.cluster import ClusterSpec
+
+
+class FindRunsOperator(BaseOperator):
+    """Find all runs in the buckets of cluster files. Returns arguments for `expand_kwargs` of retention's operators.
+
+    A run whose run file is beside the DAG is dealt with as that says; others get `retention`.
+
+    :param clusters: paths of cluster files beside the DAG file
+    :param runs: a folder of run files beside the DAG file
+    :param only: names of runs, as a list or joined by commas; all if empty (templated)
+    """
+
+    template_fields: Sequence[str] = ("only",)
+    template_ext: Sequence[str] = ()
+    ui_color = "#dfe9f5"
+
+    def __init__(
+        self,
+        *,
+        clusters: Sequence[str],
+        runs: str = "runs",
+        only: Sequence[str] | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.clusters = clusters
+        self.runs = runs
+        self.only = only
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """List the buckets."""
+        from everstep.retain import target
+        from everstep.spec.cluster import ClusterSpec
+
+        dag_file = Path(self.dag.fileloc) if self.has_dag() else Path.cwd() / "dag.py"
+        clusters = told(lambda: [(path, ClusterSpec.from_yaml(dag_file.parent / path)) for path in self.clusters])
+        files, wrong = target.read_run_files(dag_file, self.runs)
+        for line in wrong:
+            self.log.warning("left out: %s", line)
+        runs_of: dict[str, list[str]] = {}
+        for _, cluster in clusters:
+            for bucket in target.buckets_of(cluster):
+                if bucket not in runs_of:
+                    runs_of[bucket] = self._runs_in(cluster, bucket)
+        found = target.targets(clusters, runs_of, files)
+        self.log.info("%d runs: %s", len(found), ", ".join(each["run"] for each in found) or "none")
+        return found
+
+    def _runs_in(self, cluster: ClusterSpec, bucket: str) -> list[str]:
+        from everstep.clients.access import StorageAccess
+        from everstep.retain.target import runs_in
+
+        only = self.only.split(",") if isinstance(self.only, str) else self.only or ()
+        wanted = {name.strip() for name in only} - {""}
+        client = StorageAccess.of(cluster).open(bucket)
+        runs = told(lambda: client.run(runs_in(bucket), at_once=8))
+        return [run for run in runs if not wanted or run in wanted]
