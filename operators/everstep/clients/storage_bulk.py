@@ -24,6 +24,7 @@ from everstep.clients.retrying import Backoff, Refresh, Tries
 from everstep.clients.storage import REQUEST_SECONDS, BucketClient
 
 AT_ONCE = 8
+TOGETHER = 32
 OBJECTS_PER_SECOND = 500.0
 """Half of what a bucket takes before it has grown (cloud.google.com/storage/docs/request-rate)."""
 OPERATION_SECONDS = 3600.0
@@ -49,16 +50,19 @@ class BulkClient:
     ) -> bulk.Result:
         """Carry out a work, a few requests of each batch at once, and return its result.
 
-        :param before: called before each batch; what it raises ends the work
+        :param before: called before each few requests; what it raises ends the work
         """
         answered: list[bulk.Answer] | None = None
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket") as pool:
             try:
                 while True:
                     batch = next(steps) if answered is None else steps.send(answered)
-                    if before is not None:
-                        before(batch)
-                    answered = [self.answer(batch[0])] if len(batch) == 1 else list(pool.map(self.answer, batch))
+                    answered = []
+                    for first in range(0, len(batch), TOGETHER):
+                        some = batch[first : first + TOGETHER]
+                        if before is not None:
+                            before(some)
+                        answered += [self.answer(some[0])] if len(some) == 1 else pool.map(self.answer, some)
             except StopIteration as done:
                 result: bulk.Result = done.value
                 return result

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.bulk_requests import FoundObject, Outcome
@@ -19,18 +18,13 @@ class Deleted:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def below(prefix: str, *, not_after: datetime | None = None) -> bulk.BulkSteps[Deleted]:
-    """Delete all objects below a prefix, page by page.
-
-    :param not_after: what was made later is somebody else's, and stays
-    """
+def below(prefix: str) -> bulk.BulkSteps[Deleted]:
+    """Delete all objects below a prefix, page by page."""
     done = Deleted()
     token = ""
     while True:
         page = bulk.page((yield [bulk.ObjectsRequest(prefix, token)])[0])
-        mine = [each for each in page.objects if not _is_later(each, not_after)]
-        done.left |= {each.name: "made since the sweep began" for each in page.objects if each not in mine}
-        yield from objects(mine, done)
+        yield from objects(page.objects, done)
         token = page.token
         if not token:
             return done
@@ -38,20 +32,29 @@ def below(prefix: str, *, not_after: datetime | None = None) -> bulk.BulkSteps[D
 
 def objects(found: Sequence[FoundObject], done: Deleted) -> bulk.BulkSteps[None]:
     """Delete objects in the generations in which they were found, and note what became of them."""
-    batches = list(in_batches(found))
+    yield from objects_of({"": found}, {"": done})
+
+
+def objects_of(found: Mapping[str, Sequence[FoundObject]], done: Mapping[str, Deleted]) -> bulk.BulkSteps[None]:
+    """Delete objects of several checkpoints side by side, and note of each what became of its objects."""
+    batches = [(name, batch) for name, some in found.items() for batch in in_batches(some)]
     if not batches:
         return
-    answers = yield [bulk.DeleteObjects(batch) for batch in batches]
-    for batch, answer in zip(batches, answers, strict=True):
+    answers = yield [bulk.DeleteObjects(batch) for _, batch in batches]
+    for (name, batch), answer in zip(batches, answers, strict=True):
         for each, outcome in zip(batch, bulk.outcomes(answer), strict=True):
-            match outcome:
-                case Outcome.DONE:
-                    done.objects += 1
-                    done.bytes += each.size
-                case Outcome.CHANGED:
-                    done.left[each.name] = "replaced meanwhile"
-                case Outcome.REFUSED:
-                    done.left[each.name] = "the bucket refuses: a hold, a retention policy or a missing permission"
+            _note(each, outcome, done[name])
+
+
+def _note(found: FoundObject, outcome: Outcome, done: Deleted) -> None:
+    match outcome:
+        case Outcome.DONE:
+            done.objects += 1
+            done.bytes += found.size
+        case Outcome.CHANGED:
+            done.left[found.name] = "replaced meanwhile"
+        case Outcome.REFUSED:
+            done.left[found.name] = "the bucket refuses: a hold, a retention policy or a missing permission"
 
 
 def tree(folder: str, *, gone: Callable[[], None] = lambda: None) -> bulk.BulkSteps[Deleted]:
@@ -81,7 +84,3 @@ def in_batches(found: Iterable[FoundObject]) -> Iterable[tuple[FoundObject, ...]
     taken = tuple(found)
     for first in range(0, len(taken), bulk.LARGEST_BATCH):
         yield taken[first : first + bulk.LARGEST_BATCH]
-
-
-def _is_later(found: FoundObject, time: datetime | None) -> bool:
-    return time is not None and found.created is not None and found.created > time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from everstep.checkpoints.layout import COMMIT_MARKER
@@ -54,21 +55,38 @@ def delete(
         journal.begun |= {name: trash.text(max(now, _newest(level))) for name, level in fresh.items()}
         journal.progress = {"swept": len(report.swept), "skipped": len(report.skipped)}
         yield from journals.write(guard.folder, journal, settings)
-    for unit, level in go:
-        yield from _delete_one(unit, level, datetime.fromisoformat(journal.begun[unit.name]), report)
+    if go:
+        yield from _delete_begun(go, journal, report)
 
 
-def _delete_one(unit: Unit, level: Listing, begun: datetime, report: SweepReport) -> bulk.BulkSteps[None]:
-    done = Deleted()
-    marked = markers(unit, level)
-    yield from deletion.objects(marked, done)
-    if marked and not done.left:
+def _delete_begun(go: Sequence[tuple[Unit, Listing]], journal: Journal, report: SweepReport) -> bulk.BulkSteps[None]:
+    """Delete all markers of all units; then of each whose markers are gone the rest, page by page, side by side."""
+    done = {unit.name: Deleted() for unit, _ in go}
+    marked = {unit.name: markers(unit, level) for unit, level in go}
+    yield from deletion.objects_of(marked, done)
+    again = [unit for unit, _ in go if marked[unit.name] and not done[unit.name].left]
+    if again:
         # An upload that goes on would have brought new ones.
-        again = bulk.listing((yield [ListRequest(unit.prefix)])[0])
-        done.left |= {each.name: "written while it was swept" for each in markers(unit, again)}
-    if not done.left:
-        rest = yield from deletion.below(unit.prefix, not_after=begun)
-        done.objects, done.bytes, done.left = done.objects + rest.objects, done.bytes + rest.bytes, rest.left
+        for unit, answer in zip(again, (yield [ListRequest(unit.prefix) for unit in again]), strict=True):
+            fresh = markers(unit, bulk.listing(answer))
+            done[unit.name].left |= {each.name: "written while it was swept" for each in fresh}
+    pages = {unit.name: bulk.ObjectsRequest(unit.prefix) for unit, _ in go if not done[unit.name].left}
+    while pages:
+        answers = yield list(pages.values())
+        found = dict(zip(pages, map(bulk.page, answers), strict=True))
+        mine: dict[str, list[FoundObject]] = {}
+        for name, page in found.items():
+            begun = datetime.fromisoformat(journal.begun[name])
+            mine[name] = [each for each in page.objects if each.created is None or each.created <= begun]
+            others = [each for each in page.objects if each.created is not None and each.created > begun]
+            done[name].left |= {each.name: "made since the sweep began" for each in others}
+        yield from deletion.objects_of(mine, done)
+        pages = {name: replace(pages[name], token=page.token) for name, page in found.items() if page.token}
+    for unit, _ in go:
+        _note(unit, done[unit.name], report)
+
+
+def _note(unit: Unit, done: Deleted, report: SweepReport) -> None:
     report.objects_deleted += done.objects
     report.freed_bytes += done.bytes
     if done.left:
