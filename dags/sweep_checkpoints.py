@@ -1,0 +1,77 @@
+"""Sweeps old checkpoints every night: of all runs in the buckets of the cluster files, each by its own retention.
+
+Each run is planned by itself, so that a refusal stops that run alone. By default nothing is removed: set `apply` in the
+form, or below for the schedule. With `approve`, a person sees and approves each plan first (Airflow 3.1 and later).
+What was swept can be had back for the run's `retention.trash_hours`; the sweep after that empties the trash.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from airflow.providers.common.compat.sdk import DAG, Param, task, task_group
+
+from everstep.retain.approval import approval_of
+from everstep.retain.find_runs import FindRunsOperator
+from everstep.retain.operator import PlanRetentionOperator, SweepOperator
+
+HERE = Path(__file__).parent
+CLUSTERS = sorted(path.relative_to(HERE).as_posix() for path in (HERE / "clusters").glob("*.yaml"))
+# What the schedule does; the form can ask for something else.
+APPLY = False
+APPROVE = False
+
+with DAG(
+    "sweep_checkpoints",
+    schedule="17 3 * * *",
+    start_date=datetime(2026, 1, 1),
+    catchup=False,
+    max_active_runs=1,
+    # A sweep that was killed goes on where it stopped.
+    default_args={"retries": 3, "retry_delay": timedelta(minutes=10)},
+    tags=["everstep"],
+    doc_md=__doc__,
+    params={
+        "apply": Param(APPLY, type="boolean", title="Apply", description="Otherwise only say what would go."),
+        "approve": Param(APPROVE, type="boolean", title="Ask a person first"),
+        "runs": Param(None, type=["string", "null"], title="Only these runs", description="Names, joined by commas."),
+        "beside_training": Param(
+            True,
+            type="boolean",
+            title="Also runs that train now",
+            description="What their replicator would restore stays in any case.",
+        ),
+        "empty_now": Param(False, type="boolean", title="Empty the trash at once: nothing can be had back"),
+    },
+) as dag:
+
+    @task_group
+    def retention(run: str, cluster: str) -> None:
+        """Plan one run; ask, where that is wished; sweep."""
+        plan = PlanRetentionOperator(task_id="plan", run=run, cluster=cluster)
+        sweep = SweepOperator(
+            task_id="sweep",
+            run=run,
+            cluster=cluster,
+            plan=plan.output,
+            apply="{{ params.apply }}",
+            empty_now="{{ params.empty_now }}",
+            beside_training="{{ params.beside_training }}",
+            trigger_rule="none_failed_min_one_success",
+            max_active_tis_per_dagrun=4,
+        )
+
+        @task.branch(task_id="ask")
+        def ask(params: dict[str, bool] | None = None) -> str:
+            """Say what comes next."""
+            wished = params is not None and params["apply"] and params["approve"]
+            return "retention.approve" if wished else "retention.sweep"
+
+        asked = ask()
+        plan >> asked >> sweep
+        approval = approval_of(plan)
+        if approval is not None:
+            asked >> approval >> sweep
+
+    retention.expand_kwargs(FindRunsOperator(task_id="runs", clusters=CLUSTERS, only="{{ params.runs or '' }}").output)
