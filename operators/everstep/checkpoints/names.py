@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 _RANKED = r"(?P<job>[^/]+)-s(?P<step>[0-9]+)-n(?P<node>[0-9]+)-w(?P<worker>[0-9]+)"
 _META = re.compile(_RANKED + r"\.meta")
@@ -40,6 +41,7 @@ MetaName = RankedName
 RestoreName = RankedName
 
 
+@lru_cache(maxsize=8192)
 def parse_meta(name: str) -> MetaName | None:
     """Parse ``<job>-s<step>-n<node>-w<worker>.meta``; None for any other name."""
     return _parse(_META, name)

@@ -15,8 +15,9 @@ SLOWEST = 1.0
 class Pace:
     """Keeps changes below a number of objects per second.
 
-    A batch of n objects takes the next n / rate seconds (and a little more) for itself, so that nothing is saved up for a burst. Each
-    refusal (429, 503) halves the rate and makes everybody wait; each batch that was taken brings back a tenth of it.
+    A batch of n objects takes the next n / rate seconds (and a little more) for itself, so that nothing is saved up for
+    a burst. Each refusal (429, 503) halves the rate and makes everybody wait; each batch that was taken brings back a
+    tenth of it.
 
     :param rate: objects per second
     """

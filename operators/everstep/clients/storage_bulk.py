@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -18,10 +17,11 @@ from everstep.clients import batches, errors
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.bulk_requests import Folder, FoundObject, Outcome
 from everstep.clients.errors import RemoteError, Unavailable
+from everstep.clients.json_api import JsonApi, place
 from everstep.clients.pace import Pace
 from everstep.clients.requests import ListRequest, ReadRequest
-from everstep.clients.retrying import Backoff, Refresh, Tries
-from everstep.clients.storage import REQUEST_SECONDS, BucketClient
+from everstep.clients.retrying import Backoff, Tries
+from everstep.clients.storage import BucketClient
 
 AT_ONCE = 8
 TOGETHER = 32
@@ -43,7 +43,7 @@ class BulkClient:
     def __init__(self, bucket: BucketClient, *, pace: Pace | None = None, backoff: Backoff | None = None) -> None:
         self.bucket = bucket
         self.pace = pace or Pace(OBJECTS_PER_SECOND)
-        self._backoff = backoff or Backoff()
+        self._api = JsonApi(lambda: bucket.library_client, backoff=backoff, busy=self.pace.refused)
 
     def run(
         self, steps: bulk.BulkSteps[bulk.Result], *, before: Callable[[Sequence[bulk.Request]], None] | None = None
@@ -106,7 +106,7 @@ class BulkClient:
     def objects(self, prefix: str, token: str = "") -> bulk.ObjectsPage:
         """List one page of all objects below a prefix."""
         query = {"prefix": prefix, "maxResults": 1000, "fields": OBJECT_FIELDS}
-        page = self._send("GET", self._place("o"), {**query, **({"pageToken": token} if token else {})})
+        page = self._api.send("GET", self._place("o"), {**query, **({"pageToken": token} if token else {})})
         found = (
             FoundObject(each["name"], int(each["generation"]), int(each.get("size", 0)), _time(each, "timeCreated"))
             for each in page.get("items") or ()
@@ -118,7 +118,7 @@ class BulkClient:
         query: dict[str, Any] = {"prefix": prefix, "pageSize": 1000, **({"delimiter": "/"} if direct else {})}
         found: list[Folder] = []
         while True:
-            page = self._send("GET", self._place("folders"), query)
+            page = self._api.send("GET", self._place("folders"), query)
             found += [_folder(each) for each in page.get("items") or () if each["name"] != prefix]
             if not page.get("nextPageToken"):
                 return tuple(found)
@@ -127,14 +127,14 @@ class BulkClient:
     def folder(self, name: str) -> Folder | None:
         """Return a folder, or None when there is none."""
         try:
-            return _folder(self._send("GET", self._place("folders", name)))
+            return _folder(self._api.send("GET", self._place("folders", name)))
         except errors.NotFound:
             return None
 
     def create_folder(self, name: str) -> Outcome:
         """Make a folder and those above it."""
         try:
-            self._send("POST", self._place("folders"), {"recursive": "true"}, {"name": name})
+            self._api.send("POST", self._place("folders"), {"recursive": "true"}, {"name": name})
         except errors.Conflict:
             if self.folder(name) is None:
                 raise
@@ -148,7 +148,7 @@ class BulkClient:
         while True:
             self.pace.wait(1)
             try:
-                self._wait(self._send("POST", path, query), deadline)
+                self._wait(self._api.send("POST", path, query), deadline)
                 return Outcome.DONE
             except errors.NotFound:
                 if self.folder(source) is None:
@@ -170,7 +170,7 @@ class BulkClient:
     def delete_tree(self, name: str) -> Outcome:
         """Let the service delete a folder and all below it, and wait until it has."""
         try:
-            operation = self._send("POST", f"{self._place('folders', name)}/deleteRecursive")
+            operation = self._api.send("POST", f"{self._place('folders', name)}/deleteRecursive")
             self._wait(operation, time.monotonic() + OPERATION_SECONDS)
         except errors.NotFound:
             return Outcome.DONE if self.folder(name) is None else Outcome.REFUSED
@@ -182,7 +182,7 @@ class BulkClient:
         """Delete an empty folder."""
         self.pace.wait(1)
         try:
-            self._send("DELETE", self._place("folders", name))
+            self._api.send("DELETE", self._place("folders", name))
         except errors.NotFound:
             return Outcome.GONE
         except errors.Conflict:
@@ -194,7 +194,7 @@ class BulkClient:
         if len(objects) > bulk.LARGEST_BATCH:
             raise ValueError(f"at most {bulk.LARGEST_BATCH} objects at once, not {len(objects)}")
         results: list[Outcome | None] = [None] * len(objects)
-        tries = Tries(self._backoff)
+        tries = Tries(self._api.backoff)
         left = list(range(len(objects)))
         while left:
             failures = self._batch([objects[number] for number in left])
@@ -206,7 +206,7 @@ class BulkClient:
                     results[number] = _deleted(failure)
             left = [number for number in left if results[number] is None]
             if passing is not None:
-                self._hold_back(tries, passing)
+                self._api.hold_back(tries, passing)
             else:
                 self.pace.taken()
         return tuple(result for result in results if result is not None)
@@ -215,7 +215,7 @@ class BulkClient:
         where = f"delete {len(objects)} objects of gs://{self.bucket.name}/, {objects[0].name} first"
         self.pace.wait(len(objects))
         try:
-            answer = self._asked(
+            answer = self._api.send_once(
                 "POST",
                 "/batch/storage/v1",
                 where,
@@ -235,51 +235,13 @@ class BulkClient:
             time.sleep(pause)
             pause = min(2 * pause, _POLL_LONGEST)
             identifier = str(operation["name"]).rpartition("/")[2]
-            operation = self._send("GET", self._place("operations", identifier))
+            operation = self._api.send("GET", self._place("operations", identifier))
         if failure := operation.get("error"):
             status = _STATUS_OF_CODE.get(int(failure.get("code", 0)), 500)
             raise errors.of_status(status, f"{operation.get('name')}: {failure.get('message')}")
 
-    def _send(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        tries = Tries(self._backoff)
-        while True:
-            try:
-                answer = self._asked(method, path, f"{method} {path}", params=dict(query or {}), json=body)
-                document: dict[str, Any] = answer.json() if answer.content else {}
-                return document
-            except Unavailable as failure:
-                if failure.status == 501:
-                    raise errors.Invalid(failure.message, status=501) from failure
-                self._hold_back(tries, failure)
-
-    def _asked(self, method: str, path: str, where: str, **more: Any) -> Any:
-        with errors.translated(where):
-            answer = self._session.request(method, self._base_url + path, timeout=REQUEST_SECONDS, **more)
-        if answer.status_code >= 300:
-            raise errors.of_body(answer.status_code, answer.content, where, answer.headers)
-        return answer
-
-    def _hold_back(self, tries: Tries, failure: RemoteError) -> None:
-        wait = tries.after(failure)
-        seconds = 0.0 if isinstance(wait, Refresh) else wait
-        if failure.status in (429, 503):
-            self.pace.refused(seconds)
-        time.sleep(seconds)
-
-    @cached_property
-    def _session(self) -> Any:
-        """The library's own session, with as many connections as there are threads."""
-        return self.bucket.library_client._http
-
-    @cached_property
-    def _base_url(self) -> str:
-        return str(self.bucket.library_client._connection.API_BASE_URL).rstrip("/")
-
     def _place(self, kind: str, name: str = "") -> str:
-        place = f"/storage/v1/b/{quote(self.bucket.name, safe='')}/{kind}"
-        return f"{place}/{quote(name, safe='')}" if name else place
+        return place(self.bucket.name, kind, name)
 
 
 # Codes of google.rpc.Code that an operation ends with.
