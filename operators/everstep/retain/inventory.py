@@ -27,12 +27,14 @@ class Contents:
 class FoundBackup:
     """A dated folder. `is_fresh`: judged in this reading; else as it was judged once it had settled.
 
-    `other_shape`: it is not complete for this run's shape, but is for this one (the run had another size then).
+    `data_folder` is one of its data folders, where this reading has seen one. `other_shape`: it is not complete for
+    this run's shape, but is for this one (the run had another size then).
     """
 
     backup: Backup
     contents: Contents
     other_shape: Shape | None = None
+    data_folder: str | None = None
     is_fresh: bool = True
 
     @property

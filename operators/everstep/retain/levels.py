@@ -11,8 +11,15 @@ from everstep.retain.inventory import Contents
 
 Item = TypeVar("Item")
 
-TOGETHER = 32
-"""Folders that are listed in one batch: what is held in memory at a time."""
+TOGETHER = 128
+"""Folders that are listed in one batch, at most."""
+ENTRIES_TOGETHER = 40_000
+"""Entries that are held in memory at a time, about."""
+
+
+def together(entries: int) -> int:
+    """Return how many folders of so many entries each are listed in one batch."""
+    return max(8, min(TOGETHER, ENTRIES_TOGETHER // max(entries, 1)))
 
 
 def contents_of(level: Listing) -> Contents:
@@ -25,7 +32,7 @@ def contents_of(level: Listing) -> Contents:
     )
 
 
-def batches(items: Sequence[Item]) -> Iterable[Sequence[Item]]:
+def batches(items: Sequence[Item], size: int = TOGETHER) -> Iterable[Sequence[Item]]:
     """Return the items so many at a time."""
-    for first in range(0, len(items), TOGETHER):
-        yield items[first : first + TOGETHER]
+    for first in range(0, len(items), size):
+        yield items[first : first + size]

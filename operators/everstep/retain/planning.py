@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from everstep.checkpoints.completeness import Shape
@@ -18,7 +19,7 @@ from everstep.retain.policy import Policy
 from everstep.retain.protections import Settings
 from everstep.spec.findings import error
 
-AT_ONCE = 16
+AT_ONCE = 32
 """Requests under way at a time."""
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,6 @@ def plan_run(
     """
     settings = settings or Settings()
     folder = run_folder(bucket.name, run)
-    rules = bucket_rules.read(bucket.metadata(), run)
     metric = policy.best.metric if policy.best else None
     steps = reading.read(
         folder,
@@ -59,7 +59,10 @@ def plan_run(
         metric=metric,
         use_memory=remember,
     )
-    found = bucket.run(steps, at_once=AT_ONCE)
+    with ThreadPoolExecutor(1) as beside:
+        metadata = beside.submit(bucket.metadata)
+        found = bucket.run(steps, at_once=AT_ONCE)
+        rules = bucket_rules.read(metadata.result(), run)
     if remember:
         _remember(bucket, found, metric, now)
 

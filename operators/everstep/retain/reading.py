@@ -31,7 +31,7 @@ from everstep.clients.requests import (
 )
 from everstep.retain import leftovers, remembered, saves_reading
 from everstep.retain.inventory import FoundBackup, Inventory
-from everstep.retain.levels import TOGETHER, batches, contents_of
+from everstep.retain.levels import batches, contents_of, together
 from everstep.retain.plan import RetentionRefused
 from everstep.retain.remembered import Memory
 from everstep.spec.findings import error
@@ -124,7 +124,8 @@ def measure(found: Inventory, wanted: Iterable[str]) -> Steps[Inventory]:
 def _judged(base: Inventory, level: Listing, read: BackupListing, now: datetime, grace: timedelta) -> FoundBackup:
     backup = catalogues.build(base.folder.run, [read], base.shape, now=now, grace=grace).backups[0]
     other = None if backup.state is BackupState.COMPLETE else _other_shape(base.folder.run, read, base.shape)
-    return FoundBackup(backup, contents_of(level), other)
+    data_folder = next((name for name in level.folders if names.is_data_name(name)), None)
+    return FoundBackup(backup, contents_of(level), other, data_folder)
 
 
 def _metas_to_read(read: BackupListing, level: Listing) -> list[str]:
@@ -156,10 +157,12 @@ def _backups(
     found: dict[str, FoundBackup] = {
         name: memory.backups[name] for name in dated if name in memory.backups and name not in always
     }
-    for batch in batches([name for name in dated if name not in found]):
+    # A meta and a data folder of each worker, at most.
+    size = together(2 * base.shape.nodes * base.shape.workers_per_node)
+    for batch in batches([name for name in dated if name not in found], size):
         found |= yield from _listed(base, batch, now, grace)
     while stale := _to_validate(base, [found[name] for name in dated], now + skew, keep_complete):
-        found |= yield from _listed(base, stale[:TOGETHER], now, grace)
+        found |= yield from _listed(base, stale[:size], now, grace)
     return [found[name] for name in dated]
 
 
@@ -208,14 +211,10 @@ def _sample(folder: RunFolder, backups: Sequence[FoundBackup], memory: Memory) -
     """Count one data folder of the newest complete backup, so that sizes can be estimated."""
     if memory.bytes_per_folder is not None:
         return memory.objects_per_folder, memory.bytes_per_folder
-    newest = next((each for each in backups if each.is_complete and each.contents.folders), None)
+    newest = next((each for each in backups if each.is_complete and each.data_folder), None)
     if newest is None:
         return None, None
-    level = listing((yield [ListRequest(folder.backup_prefix(newest.name))])[0])
-    data = next((name for name in level.folders if names.is_data_name(name)), None)
-    if data is None:
-        return None, None
-    size = sizes((yield [SizeRequest(f"{folder.backup_prefix(newest.name)}{data}/")])[0])
+    size = sizes((yield [SizeRequest(f"{folder.backup_prefix(newest.name)}{newest.data_folder}/")])[0])
     return size.objects, size.bytes
 
 
