@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, Param, task, task_group
+from airflow.providers.common.compat.sdk import DAG, Param, task_group
 
 from everstep.retain.approval import approval_of
 from everstep.retain.find_runs import FindRunsOperator
@@ -36,6 +37,12 @@ with DAG(
         "apply": Param(APPLY, type="boolean", title="Apply", description="Otherwise only say what would go."),
         "approve": Param(APPROVE, type="boolean", title="Ask a person first"),
         "runs": Param(None, type=["string", "null"], title="Only these runs", description="Names, joined by commas."),
+        "retention": Param(
+            {},
+            type=["object", "null"],
+            title="Retention of runs without a run file",
+            description='As in run files, such as {"hourly": 24, "keep_last": 3}; the defaults without it.',
+        ),
         "beside_training": Param(
             True,
             type="boolean",
@@ -47,9 +54,9 @@ with DAG(
 ) as dag:
 
     @task_group
-    def retention(run: str, cluster: str) -> None:
+    def retention(run: str, cluster: str, retention: dict[str, Any]) -> None:
         """Plan one run; ask, where that is wished; sweep."""
-        plan = PlanRetentionOperator(task_id="plan", run=run, cluster=cluster)
+        plan = PlanRetentionOperator(task_id="plan", run=run, cluster=cluster, retention=retention)
         sweep = SweepOperator(
             task_id="sweep",
             run=run,
@@ -58,20 +65,16 @@ with DAG(
             apply="{{ params.apply }}",
             empty_now="{{ params.empty_now }}",
             beside_training="{{ params.beside_training }}",
-            trigger_rule="none_failed_min_one_success",
             max_active_tis_per_dagrun=4,
         )
-
-        @task.branch(task_id="ask")
-        def ask(params: dict[str, bool] | None = None) -> str:
-            """Say what comes next."""
-            wished = params is not None and params["apply"] and params["approve"]
-            return "retention.approve" if wished else "retention.sweep"
-
-        asked = ask()
-        plan >> asked >> sweep
-        approval = approval_of(plan)
+        approval = approval_of(plan, wanted="{{ params.apply and params.approve }}")
         if approval is not None:
-            asked >> approval >> sweep
+            plan >> approval >> sweep
 
-    retention.expand_kwargs(FindRunsOperator(task_id="runs", clusters=CLUSTERS, only="{{ params.runs or '' }}").output)
+    runs = FindRunsOperator(
+        task_id="runs",
+        clusters=CLUSTERS,
+        only="{{ params.runs or '' }}",
+        retention="{{ params.retention | tojson }}",
+    )
+    retention.expand_kwargs(runs.output)

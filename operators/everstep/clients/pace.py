@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-MARGIN = 0.95
-"""Of the rate: batches that are sent evenly arrive a little unevenly, and no second may see more than the rate."""
+MARGIN = 0.9
+"""Of the rate: with batches of a tenth of it, no second sees more than the rate, wherever it begins."""
 SLOWEST = 1.0
 """Below this many objects per second a rate is not lowered."""
 
@@ -15,9 +15,9 @@ SLOWEST = 1.0
 class Pace:
     """Keeps changes below a number of objects per second.
 
-    A batch of n objects takes the next n / rate seconds (and a little more) for itself, so that nothing is saved up for
-    a burst. Each refusal (429, 503) halves the rate and makes everybody wait; each batch that was taken brings back a
-    tenth of it.
+    After a batch of n objects nobody sends for n / rate seconds (and a little more). Time that nobody used is not saved
+    up, so there are no bursts. Each refusal (429, 503) halves the rate and makes everybody wait; each batch that was
+    taken brings back a tenth of it.
 
     :param rate: objects per second
     """
@@ -37,20 +37,25 @@ class Pace:
         self._sleep = sleep
         self._next = clock()
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
 
     @property
     def present(self) -> float:
         """Return the rate at the moment, in objects per second."""
         return self._present
 
+    @property
+    def largest(self) -> int:
+        """Return how many objects at most make a batch."""
+        return max(1, int(self.rate * (1 - MARGIN)))
+
     def wait(self, objects: int) -> None:
         """Wait until so many objects may be changed."""
-        with self._lock:
-            now = self._clock()
-            start = max(now, self._next)
-            self._next = start + objects / (self._present * MARGIN)
-        if start > now:
-            self._sleep(start - now)
+        with self._turn:
+            while (seconds := self._next - self._clock()) > 0:
+                self._sleep(seconds)
+            with self._lock:
+                self._next = max(self._next, self._clock() + objects / (self._present * MARGIN))
 
     def taken(self) -> None:
         """Note that the bucket took a batch."""

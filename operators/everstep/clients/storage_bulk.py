@@ -197,9 +197,10 @@ class BulkClient:
         tries = Tries(self._api.backoff)
         left = list(range(len(objects)))
         while left:
-            failures = self._batch([objects[number] for number in left])
+            now = left[: self.pace.largest]
+            failures = self._batch([objects[number] for number in now])
             passing: RemoteError | None = None
-            for number, failure in zip(left, failures, strict=True):
+            for number, failure in zip(now, failures, strict=True):
                 if isinstance(failure, Unavailable):
                     passing = failure
                 else:

@@ -11,16 +11,14 @@ if TYPE_CHECKING:
 def approval_of(plan: PlanRetentionOperator, **more: Any) -> Any:
     """Return a task `approve` that shows a plan's summary and waits; None where Airflow has none (before 3.1).
 
-    A plan that is not approved is not applied, and the run of the DAG ends well.
-
-    :param more: further arguments of the standard provider's ApprovalOperator
+    :param more: further arguments of ApprovePlanOperator, such as `wanted`
     """
     try:
-        from airflow.providers.standard.operators.hitl import ApprovalOperator
+        from everstep.retain.approval_operator import ApprovePlanOperator
     except ImportError:
         return None
     place = f"task_ids='{plan.task_id}', map_indexes=ti.map_index"
-    return ApprovalOperator(
+    return ApprovePlanOperator(
         task_id="approve",
         subject="Sweep old checkpoints?",
         body=f"{{{{ ti.xcom_pull({place}, key='summary') }}}}\n\nThe plan itself is in the log of `{plan.task_id}`.",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from everstep.run_operator import told
+from everstep.run_operator import parse_overrides, told
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 class FindRunsOperator(BaseOperator):
     """Find all runs in the buckets of cluster files. Returns arguments for `expand_kwargs` of retention's operators.
 
-    A run whose run file is beside the DAG is dealt with as that says; others get `retention`.
+    A run whose run file is beside the DAG is dealt with as that says; others as `retention` says.
 
     :param clusters: paths of cluster files beside the DAG file
     :param runs: a folder of run files beside the DAG file
+    :param retention: of runs without a run file: as in run files, as a mapping or its JSON; the defaults without it
+        (templated)
     :param only: names of runs, as a list or joined by commas; all if empty (templated)
     """
 
-    template_fields: Sequence[str] = ("only",)
+    template_fields: Sequence[str] = ("only", "retention")
     template_ext: Sequence[str] = ()
     ui_color = "#dfe9f5"
 
@@ -36,12 +38,14 @@ class FindRunsOperator(BaseOperator):
         clusters: Sequence[str],
         runs: str = "runs",
         only: Sequence[str] | str | None = None,
+        retention: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.clusters = clusters
         self.runs = runs
         self.only = only
+        self.retention = retention
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """List the buckets."""
@@ -58,7 +62,8 @@ class FindRunsOperator(BaseOperator):
             for bucket in target.buckets_of(cluster):
                 if bucket not in runs_of:
                     runs_of[bucket] = self._runs_in(cluster, bucket)
-        found = target.targets(clusters, runs_of, files)
+        retention = told(lambda: target.retention_of(parse_overrides(self.retention)))
+        found = target.targets(clusters, runs_of, files, retention)
         self.log.info("%d runs: %s", len(found), ", ".join(each["run"] for each in found) or "none")
         return found
 

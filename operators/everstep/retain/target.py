@@ -39,7 +39,14 @@ class Target:
             folder = RunFolder.from_url(url)
         except ValueError as wrong:
             raise FindingsError("no run is named", [error("run", str(wrong), "gs://BUCKET/RUN")]) from None
-        return cls(folder.bucket, folder.run, cluster, parse(RetentionSpec, dict(retention or {}), "retention"))
+        return cls(folder.bucket, folder.run, cluster, parse(RetentionSpec, retention_of(retention), "retention"))
+
+
+def retention_of(data: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a run file's `retention` says, as it was given. Raises FindingsError with all mistakes."""
+    given = dict(data or {})
+    parse(RetentionSpec, given, "retention")
+    return given
 
 
 def runs_in(bucket: str) -> Steps[list[str]]:
@@ -64,12 +71,14 @@ def targets(
     clusters: Iterable[tuple[str, ClusterSpec]],
     runs_of: Mapping[str, Iterable[str]],
     run_files: Mapping[str, tuple[str, TrainingSpec]],
+    retention: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the arguments of the retention of each run: its run file's if there is one, else its place.
 
     :param clusters: path and content of each cluster file
     :param runs_of: the runs that were found in each bucket
     :param run_files: path and content of each run file, by `gs://bucket/run`
+    :param retention: of runs without one
     """
     found: dict[str, dict[str, Any]] = {}
     for path, cluster in clusters:
@@ -77,7 +86,8 @@ def targets(
             for run in runs_of.get(bucket, ()):
                 url = RunFolder(bucket, run).url()
                 known = run_files.get(url)
-                found.setdefault(url, {"run": known[0] if known else url, "cluster": path})
+                place = {"run": known[0] if known else url, "cluster": path}
+                found.setdefault(url, {**place, "retention": dict(retention)})
     return list(found.values())
 
 
