@@ -22,6 +22,15 @@ _RBAC = "rbac.authorization.k8s.io"
 READ_BUCKET = ("storage.objects.get", "storage.objects.list", "storage.folders.list")
 # Replacing an object is a deletion too (cloud.google.com/storage/docs/access-control/iam-json).
 WRITE_BUCKET = (*READ_BUCKET, "storage.objects.create", "storage.objects.delete")
+# A sweep renames folders into the trash of their run, has them back, and deletes them there.
+SWEEP_BUCKET = (
+    *WRITE_BUCKET,
+    "storage.buckets.get",
+    "storage.folders.create",
+    "storage.folders.delete",
+    "storage.folders.get",
+    "storage.folders.rename",
+)
 # Preparing a project changes no object in a bucket, deletes nothing but node pools, and reads no secret.
 PREPARE_PROJECT = {
     "cloudkms.cryptoKeys.getIamPolicy": "who may use a bucket's own key; only on keys that the cluster file names",
@@ -196,6 +205,15 @@ IDENTITIES = {
                 ),
             },
             project=PREPARE_PROJECT,
+        ),
+        Identity(
+            "sweeper",
+            "retention: plans, sweeps, emptied trash, what is had back",
+            anywhere=(
+                Rule(resources.NAMESPACES, ("get",), "the lease: which cluster this is", names=("kube-system",)),
+            ),
+            own=(Rule(resources.JOBSETS, ("get",), "the lease: whether the run's training lives"),),
+            bucket=SWEEP_BUCKET,
         ),
         Identity(
             "trainer",
