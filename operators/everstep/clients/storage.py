@@ -174,10 +174,10 @@ class BucketClient:
         """Keep so many connections open: else all but ten are opened anew for each request."""
         if connections <= self._connections:
             return
-        from requests.adapters import HTTPAdapter
-
-        self._client._http.mount("http://", HTTPAdapter(pool_maxsize=connections))
-        self._client._http.mount("https://", HTTPAdapter(pool_maxsize=connections))
+        session = self._client._http
+        # Not by an import of requests: where another thread imports it at that moment, that fails.
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, type(session.get_adapter(scheme))(pool_maxsize=connections))
         self._connections = connections
 
     def _answer(self, request: Request) -> Answer:
