@@ -18,11 +18,15 @@ from typing import Any
 import requests
 from tests.retain.real_bucket import RUN, RealBucket
 
+from everstep.clients import bulk_requests, storage_bulk
 from everstep.retain import sweep
 from everstep.retain.sweep_report import SweepSettings
 
 LATER = datetime.now(UTC) + timedelta(days=2)
 KEPT = 1
+# One request after the other, and little in each, so that kills fall between the batches of a backup.
+bulk_requests.LARGEST_BATCH = 2
+storage_bulk.AT_ONCE = 1
 
 
 def main() -> None:
