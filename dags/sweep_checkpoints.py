@@ -1,8 +1,7 @@
 """Sweeps old checkpoints every night: of all runs in the buckets of the cluster files, each by its own retention.
 
 Each run is planned by itself, so that a refusal stops that run alone. By default nothing is removed: set `apply` in the
-form, or below for the schedule. With `approve`, a person sees and approves each plan first (Airflow 3.1 and later).
-What was swept can be had back for the run's `retention.trash_hours`; the sweep after that empties the trash.
+form, or below for the schedule. What was swept can be had back for the run's `retention.trash_hours`; the sweep after that empties the trash.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, Param, task_group
 
-from everstep.retain.approval import approval_of
 from everstep.retain.find_runs import FindRunsOperator
 from everstep.retain.operator import PlanRetentionOperator, SweepOperator
 
@@ -21,7 +19,6 @@ HERE = Path(__file__).parent
 CLUSTERS = sorted(path.relative_to(HERE).as_posix() for path in (HERE / "clusters").glob("*.yaml"))
 # What the schedule does; the form can ask for something else.
 APPLY = False
-APPROVE = False
 
 with DAG(
     "sweep_checkpoints",
@@ -35,7 +32,6 @@ with DAG(
     doc_md=__doc__,
     params={
         "apply": Param(APPLY, type="boolean", title="Apply", description="Otherwise only say what would go."),
-        "approve": Param(APPROVE, type="boolean", title="Ask a person first"),
         "runs": Param(None, type=["string", "null"], title="Only these runs", description="Names, joined by commas."),
         "retention": Param(
             {},
@@ -55,9 +51,9 @@ with DAG(
 
     @task_group
     def retention(run: str, cluster: str, retention: dict[str, Any]) -> None:
-        """Plan one run; ask, where that is wished; sweep."""
+        """Plan one run, then sweep it."""
         plan = PlanRetentionOperator(task_id="plan", run=run, cluster=cluster, retention=retention)
-        sweep = SweepOperator(
+        SweepOperator(
             task_id="sweep",
             run=run,
             cluster=cluster,
@@ -67,9 +63,6 @@ with DAG(
             beside_training="{{ params.beside_training }}",
             max_active_tis_per_dagrun=4,
         )
-        approval = approval_of(plan, wanted="{{ params.apply and params.approve }}")
-        if approval is not None:
-            plan >> approval >> sweep
 
     runs = FindRunsOperator(
         task_id="runs",
