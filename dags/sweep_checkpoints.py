@@ -1,7 +1,8 @@
 """Sweeps old checkpoints every night: of all runs in the buckets of the cluster files, each by its own retention.
 
 Each run is planned by itself, so that a refusal stops that run alone. By default nothing is removed: set `apply` in the
-form, or below for the schedule. What was swept can be had back for the run's `retention.trash_hours`; the sweep after that empties the trash.
+form, or below for the schedule. What was swept can be had back for the run's `retention.trash_hours`; the sweep after
+that empties the trash.
 """
 
 from __future__ import annotations
