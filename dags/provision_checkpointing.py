@@ -18,6 +18,7 @@ from everstep.provision.cluster_operators import (
     EnsureClusterOperator,
     EnsureNodePoolsOperator,
 )
+from everstep.provision.form import cluster_fields
 from everstep.provision.in_cluster_operators import (
     EnsureCheckpointingOperator,
     EnsureJobSetOperator,
@@ -25,8 +26,6 @@ from everstep.provision.in_cluster_operators import (
 )
 from everstep.provision.summary import ProvisioningSummaryOperator
 
-HERE = Path(__file__).parent
-CLUSTERS = sorted(path.relative_to(HERE).as_posix() for path in (HERE / "clusters").glob("*.yaml"))
 # Fields of the form that win over the cluster file; empty ones change nothing.
 OVERRIDES = """{{ {
   "gke.version": params.version or none,
@@ -44,20 +43,7 @@ with DAG(
     tags=["everstep"],
     doc_md=__doc__,
     params={
-        "cluster": Param(
-            CLUSTERS[0] if CLUSTERS else None,
-            type="string",
-            enum=CLUSTERS,
-            title="Cluster",
-            description="A cluster file below dags/clusters.",
-        ),
-        "mode": Param(
-            "check",
-            type="string",
-            enum=["check", "emit", "apply"],
-            title="Mode",
-            description="Look only, also log commands and Terraform, or do it.",
-        ),
+        **cluster_fields(Path(__file__).parent),
         "version": Param(None, type=["string", "null"], title="GKE version of a new cluster"),
         "system_machine_type": Param(
             None, type=["string", "null"], title="Machine type of a new cluster's system nodes"

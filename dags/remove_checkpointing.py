@@ -11,11 +11,9 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, Param, chain
 
+from everstep.provision.form import cluster_fields
 from everstep.provision.in_cluster_operators import RemoveCheckpointingOperator
 from everstep.provision.summary import ProvisioningSummaryOperator
-
-HERE = Path(__file__).parent
-CLUSTERS = sorted(path.relative_to(HERE).as_posix() for path in (HERE / "clusters").glob("*.yaml"))
 
 with DAG(
     "remove_checkpointing",
@@ -27,20 +25,7 @@ with DAG(
     tags=["everstep"],
     doc_md=__doc__,
     params={
-        "cluster": Param(
-            CLUSTERS[0] if CLUSTERS else None,
-            type="string",
-            enum=CLUSTERS,
-            title="Cluster",
-            description="A cluster file below dags/clusters.",
-        ),
-        "mode": Param(
-            "check",
-            type="string",
-            enum=["check", "emit", "apply"],
-            title="Mode",
-            description="Look only, also log commands, or do it.",
-        ),
+        **cluster_fields(Path(__file__).parent),
         "force": Param(False, type="boolean", title="Remove it even while a JobSet uses it"),
     },
 ) as dag:

@@ -13,11 +13,10 @@ from typing import Any
 from airflow.providers.common.compat.sdk import DAG, Param, chain
 
 from everstep.provision.cluster_operators import UpgradeClusterOperator
+from everstep.provision.form import cluster_fields
 from everstep.provision.in_cluster_operators import FinishUpgradeOperator, PrepareUpgradeOperator
 from everstep.provision.summary import ProvisioningSummaryOperator
 
-HERE = Path(__file__).parent
-CLUSTERS = sorted(path.relative_to(HERE).as_posix() for path in (HERE / "clusters").glob("*.yaml"))
 # Stands on what is renewed in this upgrade, so that it can be killed anywhere and triggered again.
 NAME = "{{ params.version }}"
 
@@ -31,20 +30,7 @@ with DAG(
     tags=["everstep"],
     doc_md=__doc__,
     params={
-        "cluster": Param(
-            CLUSTERS[0] if CLUSTERS else None,
-            type="string",
-            enum=CLUSTERS,
-            title="Cluster",
-            description="A cluster file below dags/clusters.",
-        ),
-        "mode": Param(
-            "check",
-            type="string",
-            enum=["check", "emit", "apply"],
-            title="Mode",
-            description="Look only, also log commands, or do it.",
-        ),
+        **cluster_fields(Path(__file__).parent),
         "version": Param(
             "",
             type="string",

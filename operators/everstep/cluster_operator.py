@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
-from everstep.run_operator import parse_overrides, told
+from everstep.telling import log_findings, parse_overrides, told
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from everstep.provision.site import Site
     from everstep.provision.steps import Report
     from everstep.spec.cluster import ClusterSpec
-    from everstep.spec.findings import Finding
 
 GRACE = timedelta(minutes=5)
 
@@ -95,7 +94,7 @@ class ClusterOperator(BaseOperator):
 
         with told(self.site) as site:
             report = told(lambda: survey(self.steps(site), mode))
-        self._log_findings(report.findings)
+        log_findings(self.log, report.findings)
         for change in report.left:
             self.log.info("%s", change)
             if mode is Mode.EMIT:
@@ -115,7 +114,7 @@ class ClusterOperator(BaseOperator):
             for step in self.steps(site):
                 while (waiting := told(lambda step=step: advance(step, report, self.log.info))) is not None:  # type: ignore[misc]
                     self._wait(waiting, access, report)
-        self._log_findings(report.findings)
+        log_findings(self.log, report.findings)
         return report.as_dict()
 
     def _wait(self, waiting: Waiting, access: Mapping[str, Any], report: Report) -> None:
@@ -150,13 +149,6 @@ class ClusterOperator(BaseOperator):
                 return examine_site(site, seconds=ATTACHED_SECONDS, log_lines=ATTACHED_LOG_LINES)
 
         return explained(message, look)
-
-    def _log_findings(self, findings: Sequence[Finding]) -> None:
-        from everstep.spec.findings import Severity
-
-        levels = {Severity.ERROR: self.log.error, Severity.WARNING: self.log.warning, Severity.NOTE: self.log.info}
-        for finding in findings:
-            levels[finding.severity]("%s", finding)
 
 
 def _mode(text: str) -> Mode:

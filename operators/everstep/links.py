@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from airflow.models.taskinstancekey import TaskInstanceKey
     from airflow.providers.common.compat.sdk import BaseOperator, Context
 
+    from everstep.spec.cluster import ClusterSpec
+
 LINKS_KEY = "everstep_links"
 CONSOLE = "https://console.cloud.google.com"
 
@@ -39,14 +41,14 @@ class CheckpointsLink(BaseOperatorLink):
         return _stored_links(ti_key).get("checkpoints", "")
 
 
-def store_links(
-    context: Context, *, project: str, location: str, cluster: str, namespace: str, run: str, bucket: str
-) -> None:
+def store_links(context: Context, cluster: ClusterSpec, *, run: str, bucket: str) -> None:
     """Keeps the addresses of a run's JobSet (named like the run) and folder for the links above."""
-    object_path = quote(f"/kubernetes/object/jobset.x-k8s.io/jobsets/{location}/{cluster}/{namespace}/{run}/details")
+    place = f"{cluster.location}/{cluster.name}/{cluster.namespace}"
+    object_path = quote(f"/kubernetes/object/jobset.x-k8s.io/jobsets/{place}/{run}/details")
+    project = quote(cluster.project)
     links = {
-        "jobset": f"{CONSOLE}{object_path}?project={quote(project)}",
-        "checkpoints": f"{CONSOLE}/storage/browser/{quote(bucket)}/{quote(run)}?project={quote(project)}",
+        "jobset": f"{CONSOLE}{object_path}?project={project}",
+        "checkpoints": f"{CONSOLE}/storage/browser/{quote(bucket)}/{quote(run)}?project={project}",
     }
     context["ti"].xcom_push(key=LINKS_KEY, value=links)
 

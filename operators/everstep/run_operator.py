@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+from airflow.providers.common.compat.sdk import BaseOperator
 
-from everstep.clients.errors import FINAL_REFUSALS, Forbidden, RemoteError, Unauthenticated
 from everstep.links import CheckpointsLink, JobSetLink, store_links
-from everstep.spec.findings import Finding, FindingsError, Severity, error
+from everstep.telling import log_findings, parse_overrides, told
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from everstep.clients.kubernetes import KubernetesClient
     from everstep.clients.storage import BucketClient
+    from everstep.spec.findings import Finding
     from everstep.spec.training import TrainingSpec
 
 Value = TypeVar("Value")
@@ -41,34 +40,6 @@ def load_spec(
 
     data = merge(run.model_dump(mode="json"), overrides)
     return parse(TrainingSpec, data, f"run {run.name!r}").on(run.cluster_spec)
-
-
-def parse_overrides(text: Mapping[str, Any] | str | None) -> Mapping[str, Any] | None:
-    """Return overrides as they were given or as a template rendered them: JSON, or what Python shows for None."""
-    if not isinstance(text, str):
-        return text
-    if text.strip() in ("", "None"):
-        return None
-    try:
-        overrides = json.loads(text)
-    except ValueError:
-        overrides = text
-    if overrides is not None and not isinstance(overrides, Mapping):
-        raise FindingsError(
-            "the overrides can't be read",
-            [error("overrides", text[:200], 'a JSON object, such as {"final_step": 500}')],
-        )
-    return overrides
-
-
-def told(act: Callable[[], Value]) -> Value:
-    """Do something, and let the task fail without retries where another try can't help."""
-    try:
-        return act()
-    except FindingsError as failure:
-        raise AirflowFailException(str(failure)) from failure
-    except FINAL_REFUSALS as failure:
-        raise AirflowFailException(f"{failure.message}{_advice(failure)}") from failure
 
 
 class RunOperator(BaseOperator):
@@ -113,16 +84,7 @@ class RunOperator(BaseOperator):
 
     def show_links(self, context: Context, spec: TrainingSpec) -> None:
         """Put the run's links on the task."""
-        cluster = spec.cluster_spec
-        store_links(
-            context,
-            project=cluster.project,
-            location=cluster.location,
-            cluster=cluster.name,
-            namespace=cluster.namespace,
-            run=spec.name,
-            bucket=spec.bucket,
-        )
+        store_links(context, spec.cluster_spec, run=spec.name, bucket=spec.bucket)
 
     def explained(self, spec: TrainingSpec, message: str) -> str:
         """Return why something failed, with what the doctor says of the run. Never raises."""
@@ -132,14 +94,4 @@ class RunOperator(BaseOperator):
 
     def log_findings(self, findings: Sequence[Finding]) -> None:
         """Write findings to the task's log, each at its level."""
-        levels = {Severity.ERROR: self.log.error, Severity.WARNING: self.log.warning, Severity.NOTE: self.log.info}
-        for finding in findings:
-            levels[finding.severity]("%s", finding)
-
-
-def _advice(failure: RemoteError) -> str:
-    if isinstance(failure, Unauthenticated):
-        return "; remedy: mend the credentials of the Airflow connection"
-    if isinstance(failure, Forbidden):
-        return "; remedy: grant the Airflow connection's identity what it is refused (see `everstep permissions`)"
-    return ""
+        log_findings(self.log, findings)

@@ -30,11 +30,6 @@ def labels_of(obj: Object) -> Mapping[str, str]:
     return (obj.get("metadata") or {}).get("labels") or {}
 
 
-def annotations_of(obj: Object) -> Mapping[str, str]:
-    """Return an object's annotations."""
-    return (obj.get("metadata") or {}).get("annotations") or {}
-
-
 def condition(obj: Object, kind: str) -> Object:
     """Return a condition of an object's status; empty when it has none of that type."""
     for each in (obj.get("status") or {}).get("conditions") or []:

@@ -87,12 +87,15 @@ def ensure(client: KubernetesClient, priorities: Mapping[str, int]) -> dict[str,
         ],
     )
     return {
-        name: "unchanged" if found[name] is not None else _create(client, name, value)
+        name: "unchanged" if found[name] is not None else create(client, name, value)
         for name, value in priorities.items()
     }
 
 
-def _create(client: KubernetesClient, name: str, value: int) -> str:
+def create(client: KubernetesClient, name: str, value: int) -> str:
+    """Make one class, and return `created`; `unchanged` where somebody else, or a try whose answer was lost, has made
+    an equal one at the same moment. Raises FindingsError where that one differs.
+    """
     try:
         client.create(PRIORITY_CLASSES, desired(name, value))
     except Conflict:

@@ -12,7 +12,7 @@ from typing import Any
 
 from everstep.clients.errors import RemoteError
 from everstep.provision.changes import Change, Look, Mode, Step, Waiting
-from everstep.spec.findings import Finding, FindingsError, Severity, error, errors_of, raise_on_errors
+from everstep.spec.findings import Finding, FindingsError, Severity, error, raise_on_errors
 
 # A step that still finds the same change after it was made this often is not getting anywhere.
 SAME_CHANGE_AT_MOST = 3
@@ -100,8 +100,3 @@ def _refuse_endless(step: Step, change: Change, report: Report) -> None:
             f"{step.title} gets nowhere",
             [error(change.object, f"{change.found}, after {len(same)} tries of {change.action!r}", change.wanted)],
         )
-
-
-def is_clean(report: Report) -> bool:
-    """Say whether a survey found neither errors nor anything left to do."""
-    return not report.left and not errors_of(report.findings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from everstep.run_operator import parse_overrides, told
+from everstep.telling import parse_overrides, told
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

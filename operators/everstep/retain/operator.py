@@ -86,16 +86,7 @@ class RetentionOperator(RunOperator):
 
     def show_target(self, context: Context, target: Target) -> None:
         """Put the run's links on the task."""
-        cluster = target.cluster
-        store_links(
-            context,
-            project=cluster.project,
-            location=cluster.location,
-            cluster=cluster.name,
-            namespace=cluster.namespace,
-            run=target.run,
-            bucket=target.bucket,
-        )
+        store_links(context, target.cluster, run=target.run, bucket=target.bucket)
 
     def not_refused(self, context: Context, act: Callable[[], Value]) -> Value:
         """Do something; a refusal is told to `on_refusal` and fails the task without retries."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everstep.clients.errors import Conflict
 from everstep.clients.resources import PRIORITY_CLASSES
 from everstep.provision import priority_classes
 from everstep.provision.changes import Change, Look
@@ -41,11 +40,7 @@ class PriorityClasses:
         body = priority_classes.desired(name, value)
 
         def act() -> None:
-            try:
-                self._reader.client.create(PRIORITY_CLASSES, body)
-            except Conflict:
-                # Made by somebody else, or by a try whose answer was lost: the next look tells whether it is equal.
-                return
+            priority_classes.create(self._reader.client, name, value)
 
         return Change(
             f"PriorityClass {name}",

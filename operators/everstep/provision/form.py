@@ -1,0 +1,28 @@
+"""Fields that the forms of all DAGs for cluster files have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow.providers.common.compat.sdk import Param
+
+
+def cluster_fields(dags_folder: Path) -> dict[str, Param]:
+    """Return the fields `cluster`, one of the files in `clusters/` of a folder of DAGs, and `mode`."""
+    clusters = sorted(path.relative_to(dags_folder).as_posix() for path in (dags_folder / "clusters").glob("*.yaml"))
+    return {
+        "cluster": Param(
+            clusters[0] if clusters else None,
+            type="string",
+            enum=clusters,
+            title="Cluster",
+            description="A cluster file below dags/clusters.",
+        ),
+        "mode": Param(
+            "check",
+            type="string",
+            enum=["check", "emit", "apply"],
+            title="Mode",
+            description="Look only, also log commands and Terraform, or do it.",
+        ),
+    }
