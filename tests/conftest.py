@@ -44,6 +44,12 @@ class Server:
         """Ask for a fault: match, status, times, retryAfter, reset, …"""
         self.post("/_sandbox/faults", rule)
 
+    def clear_faults(self) -> None:
+        """End all faults that were asked for."""
+        request = urllib.request.Request(f"{self.address}/_sandbox/faults", method="DELETE")
+        with urllib.request.urlopen(request, timeout=10):
+            pass
+
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(
             self.address + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"

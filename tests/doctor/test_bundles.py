@@ -284,7 +284,7 @@ def test_a_collection_that_is_partly_denied_says_so_and_is_never_called_healthy(
     try:
         evidence = place.clinic.evidence(replace(Target.of_run(place.spec), configurations={}))
     finally:
-        place.kubernetes.post("/_sandbox/faults", {"match": "never", "status": 403, "times": 1})
+        place.kubernetes.clear_faults()
     written = bundle.write(evidence, place.directory / "b")
     found = bundle.read(written)
     assert not found.saw("nodes") and "403" in found.unread["nodes"]

@@ -49,6 +49,7 @@ from everstep.provision.site import Site
 from everstep.provision.steps import Report, advance
 from everstep.provision.upgrade import after_upgrade, before_upgrade
 from everstep.provision.waits import KINDS
+from everstep.retain.held_run import HeldRun
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.training import TrainingSpec
 from everstep.watch.follower import Follower, WaitEnd
@@ -225,6 +226,8 @@ async def test_the_printed_rights_are_enough_for_a_run_and_none_is_left_unused(c
     await asyncio.to_thread(until_used, cluster, starting)
     await asyncio.to_thread(cluster.add_slice, 1)
     await asyncio.to_thread(cluster.wait_until_ready, 0)
+    # A sweep beside the training asks which cluster this is, and whether the lease's JobSet lives.
+    await asyncio.to_thread(hold_for_a_sweep, cluster)
     queued = replace(Target.of_run(spec), queue=await asyncio.to_thread(local_queue, cluster.admin))
     assert await asyncio.to_thread(unseen_by_doctor, cluster, "launcher", queued) == []
     # A peer that is lost makes the set restart, and the wait look at the failed pod and its node.
@@ -266,6 +269,15 @@ async def test_the_printed_rights_are_enough_for_a_run_and_none_is_left_unused(c
     assert refused == []
     unused = {each for each in granted() if each[0] != "provisioner"} - used(cluster) - RARE
     assert unused == set()
+
+
+def hold_for_a_sweep(cluster: Cluster) -> None:
+    bucket = cluster.storage.open(cluster.spec.bucket)
+    with (
+        cluster.access("sweeper").open() as client,
+        HeldRun(bucket, client, cluster.spec.name, "sweeper", beside_training=True) as held,
+    ):
+        assert held.fence() > 0
 
 
 async def test_the_provisioners_rights_are_enough_and_none_is_left_unused(

@@ -126,7 +126,7 @@ class Buckets:
         policy = {
             "version": wanted.get("version", 1),
             "bindings": wanted.get("bindings", []),
-            "revision": int(current.get("revision", 0)) + 1,
+            "revision": self._stored_policy(bucket)["revision"] + 1,
         }
         with self._vault.index.transaction():
             self._vault.index.put_policy(bucket, policy)
@@ -146,8 +146,12 @@ class Buckets:
         )
         return Response(document={"kind": "storage#serviceAccount", "email_address": email})
 
+    def _stored_policy(self, bucket: str) -> dict[str, Any]:
+        """With `revision`, which its etag shows and every change raises."""
+        return self._vault.index.policy(bucket) or {"version": 1, "bindings": [], "revision": 0}
+
     def _policy(self, bucket: str) -> dict[str, Any]:
-        policy = self._vault.index.policy(bucket) or {"version": 1, "bindings": [], "revision": 0}
+        policy = self._stored_policy(bucket)
         shown = {key: value for key, value in policy.items() if key != "revision"}
         return {
             "kind": "storage#policy",

@@ -302,6 +302,11 @@ def test_a_policy_read_before_a_change_can_not_be_written(api: Api) -> None:
     assert api.document("PUT", f"{BUCKET}/iam", policy)["bindings"] == policy["bindings"]
     with refused(412, "conditionNotMet"):
         api.call("PUT", f"{BUCKET}/iam", policy)
+    # Every change counts, not only the first.
+    later = api.document("GET", f"{BUCKET}/iam")
+    api.document("PUT", f"{BUCKET}/iam", later)
+    with refused(412, "conditionNotMet"):
+        api.call("PUT", f"{BUCKET}/iam", later)
 
 
 def test_a_batch_answers_each_part_in_its_place(api: Api) -> None:
