@@ -157,7 +157,7 @@ class SweepOperator(RetentionOperator):
     What goes can be had back from the trash for as long as the run's `retention.trash_hours` say; the sweep after that
     empties it. A task that was killed goes on where it stopped. Returns the report as a dictionary: swept, already,
     skipped (with reasons), left, trash, emptied, …; a dry run returns what would go as `would_sweep`. Each run that
-    space was freed of gets an event of the asset alias `everstep-retention`.
+    space was freed of gets an event of the asset alias `everstep-retention`, once more if a try was killed after it.
 
     :param plan: what PlanRetentionOperator returned, or its JSON (templated)
     :param apply: whether to do it; texts such as "true" count (templated)
@@ -244,7 +244,7 @@ class SweepOperator(RetentionOperator):
         events: Any = context.get("outlet_events")
         if events is None or FREED not in (self.outlets or ()):
             return
-        extra = {"plan": done.plan, "swept": done.swept, "emptied": done.emptied, "freed_bytes": done.freed_bytes}
+        extra = {"plan": done.plan, "swept": done.gone, "emptied": done.emptied, "freed_bytes": done.freed_bytes}
         events[FREED].add(Asset(f"gs://{done.bucket}/{done.run}"), extra=extra)
 
 

@@ -64,9 +64,16 @@ class SweepReport:
         return asdict(self)
 
     @property
+    def gone(self) -> list[str]:
+        """Return what went in this start and in earlier ones."""
+        return sorted({*self.already, *self.swept})
+
+    @property
     def has_freed(self) -> bool:
-        """Say whether space was freed, or will be once the trash is emptied."""
-        return bool(self.swept or self.emptied or self.objects_deleted)
+        """Say whether space was freed, or will be once the trash is emptied; also by a start that died before it could
+        tell.
+        """
+        return bool(self.gone or self.emptied or self.objects_deleted)
 
     def lines(self) -> list[str]:
         """Return what happened in sentences."""
