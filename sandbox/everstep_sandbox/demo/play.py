@@ -1,4 +1,6 @@
-"""The demo's plot: Airflow launches a training, two faults hit it, and it ends as if nothing had happened."""
+"""The demo's plot: Airflow provisions an empty project and launches a training there; two faults hit it, and it ends as
+if nothing had happened.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from everstep_sandbox.airflow_stack import FINISHED
 from everstep_sandbox.demo.comparison import Comparison, Outcome, Pace
 from everstep_sandbox.demo.interruptions import Interrupter, Interruption, RunEnded
 from everstep_sandbox.demo.progress import Progress
+from everstep_sandbox.demo.provisioning import Provisioned, provision
 from everstep_sandbox.demo.run_view import RunView
 from everstep_sandbox.demo.stack import FILLER, REPOSITORY, DemoStack
 from everstep_sandbox.demo.summary import Summary
@@ -21,8 +24,8 @@ DAG_ID = "train_resilient"
 RUN_FILE = REPOSITORY / "dags" / "runs" / "stdlib-lm.yaml"
 FIRST_FAULT_AT = 30
 """Steps after which the first node is lost: late enough that there is a save everywhere to come back to."""
-BACKUP_AFTER_STEPS = 140
-"""Steps of an attempt after which the replicator makes a backup: more than are left of the run by then."""
+BACKUP_AFTER_STEPS = 100
+"""Steps of an attempt after which the replicator makes a backup: well before the second attempt could reach its end."""
 
 
 def play(stack: DemoStack, progress: Progress) -> Summary:
@@ -32,10 +35,13 @@ def play(stack: DemoStack, progress: Progress) -> Summary:
     """
     spec = TrainingSpec.from_yaml(RUN_FILE)
     assert spec.final_step is not None
-    stack.start_sandbox()
+    # A project of the sandbox's is given its own control plane; a real one comes with the cluster furnished.
+    furnished = stack.controlplane == "real"
+    if furnished:
+        stack.start_sandbox()
+    else:
+        stack.start_empty_project()
     os.environ.update(stack.client_environment())
-    view = _view(stack, spec)
-    held_by_filler = _filler_nodes(view, progress)
 
     def compare(name: str, skip_batch: int | None = None) -> Comparison:
         return Comparison(
@@ -46,12 +52,18 @@ def play(stack: DemoStack, progress: Progress) -> Summary:
             skip_batch=skip_batch,
         )
 
+    stack.start_airflow()
+    stack.airflow.wait_for_dag(DAG_ID)
+    # Not before Airflow has started: how fast it trains says how often to back up the one that is to come.
     progress("the same training without faults starts beside Airflow, in processes of its own")
     uninterrupted = compare("uninterrupted")
     control: Comparison | None = None
     try:
-        stack.start_airflow()
-        stack.airflow.wait_for_dag(DAG_ID)
+        provisioned = None if furnished else provision(stack, progress)
+        if not furnished:
+            stack.start_filler()
+        view = _view(stack, spec)
+        held_by_filler = _filler_nodes(view, progress)
         expected = uninterrupted.wait()
         progress(f"without faults it ended at step {expected.final_step} with loss {expected.loss:.6f}")
         interval = _backup_interval(uninterrupted.pace())
@@ -63,7 +75,7 @@ def play(stack: DemoStack, progress: Progress) -> Summary:
         _wait_for_end(stack, view, run_id, progress)
         control = compare("one-batch-skipped", skip_batch=spec.final_step // 2)
         progress("for control: the same training once more, with one batch skipped")
-        return _summarise(stack, spec, view, run_id, expected, control.wait(), interruptions, progress)
+        return _summarise(stack, spec, view, run_id, expected, control.wait(), interruptions, provisioned, progress)
     finally:
         uninterrupted.stop()
         if control is not None:
@@ -98,7 +110,7 @@ def _interrupt(
 
 
 def _backup_interval(pace: Pace) -> float:
-    """Minutes between backups, so that one falls into the second attempt and none into the third, shorter one.
+    """Minutes between backups, so that one falls into the second attempt, whatever the machine does beside it.
 
     The replicator counts from its handshake with the trainer, which lies in the second half of the processes' start;
     and a step that is saved, beside an Airflow, takes about 1.2 times as long as one that is not.
@@ -132,6 +144,7 @@ def _summarise(
     expected: Outcome,
     control: Outcome,
     interruptions: list[Interruption],
+    provisioned: Provisioned | None,
     progress: Progress,
 ) -> Summary:
     status = view.status()
@@ -139,6 +152,7 @@ def _summarise(
     gate = stack.airflow.result(DAG_ID, run_id, "gate")
     return Summary(
         run=spec.name,
+        provisioned=provisioned,
         verdict=launched["verdict"],
         result=launched,
         interrupted=Outcome(int(status["step"]), float(status["loss"]), str(status["weights_sha256"])),

@@ -1,4 +1,7 @@
-"""The demo's stack: a sandbox with three slices, a low-priority filler on one of them, and an Airflow beside it."""
+"""The demo's stack: a sandbox, an Airflow beside it, and a low-priority filler on one of three slices.
+
+The sandbox begins as an empty project, which Airflow provisions, or with its cluster furnished.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from everstep_sandbox.airflow_stack import AirflowSettings, AirflowStack, stop_a
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SLICES, HOSTS, SPEED = 3, 2, 10
+PROJECT = "everstep-sandbox"
 FILLER = "batch-eval"
 FILLER_PRIORITY = ("training-low", 1_000_000)
 TRAINING_PRIORITY = ("training-high", 2_000_000)
@@ -41,7 +45,7 @@ class DemoStack:
         airflow_options: Mapping[str, str] | None = None,
         controlplane: str = "sandbox",
     ) -> None:
-        self._controlplane = controlplane
+        self.controlplane = controlplane
         self._airflow_options = dict(airflow_options or {})
         self.directory = directory.resolve()
         self.sandbox_directory = self.directory / "sandbox"
@@ -62,16 +66,31 @@ class DemoStack:
             self._airflow = AirflowStack(settings)
         return self._airflow
 
+    def start_empty_project(self) -> None:
+        """Starts a sandbox from nothing that has no cluster and no bucket yet."""
+        self._clear()
+        self.progress(f"sandbox: an empty project; timers {SPEED} times as fast as real ones")
+        self._everstep("sandbox", "up", "--empty", f"--speed={SPEED}")
+        self.progress(f"sandbox: Google Cloud at {self.addresses['google']}, storage at {self.addresses['storage']}")
+
     def start_sandbox(self) -> None:
-        """Starts the sandbox from nothing and puts the filler on one slice."""
-        self.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True)
+        """Starts a sandbox from nothing with its cluster, bucket and classes, and puts the filler on one slice."""
+        self._clear()
         self.progress(f"sandbox: starting {SLICES} slices of {HOSTS} nodes; timers {SPEED} times as fast as real ones")
         sizes = (f"--slices={SLICES}", f"--hosts={HOSTS}", f"--speed={SPEED}")
-        self._everstep("sandbox", "up", *sizes, f"--controlplane={self._controlplane}")
+        self._everstep("sandbox", "up", *sizes, f"--controlplane={self.controlplane}")
         self.progress(f"sandbox: Kubernetes at {self.addresses['kubernetes']}, storage at {self.addresses['storage']}")
-        self._start_filler()
+        classes = kubernetes_client.SchedulingV1Api(self._kubernetes())
+        for name, value in (FILLER_PRIORITY, TRAINING_PRIORITY):
+            classes.create_priority_class({"metadata": {"name": name}, "value": value})
+        self.start_filler()
+
+    def start_filler(self) -> None:
+        """Puts a JobSet of low priority on one slice."""
+        kubernetes_client.CustomObjectsApi(self._kubernetes()).create_namespaced_custom_object(
+            "jobset.x-k8s.io", "v1alpha2", "default", "jobsets", filler_jobset()
+        )
+        self.progress(f"sandbox: {FILLER}, of low priority, holds one slice")
 
     def start_airflow(self) -> None:
         """Starts Airflow beside a running sandbox."""
@@ -84,7 +103,7 @@ class DemoStack:
     def lose_node(self, node: str) -> None:
         """Loses a node, and with it its slice; it is repaired after the cluster has dealt with the loss."""
         # A real control plane collects a deleted node's pods after 40 to 80 s; the usual repair takes as long here.
-        later = ("--repair-after=1800",) if self._controlplane == "real" else ()
+        later = ("--repair-after=1800",) if self.controlplane == "real" else ()
         self.fault("node-gone", node, *later)
 
     def stop(self) -> None:
@@ -99,27 +118,28 @@ class DemoStack:
 
     def airflow_environment(self) -> dict[str, str]:
         """The connections that ``dags/clusters/sandbox.yaml`` names, and the storage's address."""
-        kubernetes = {"conn_type": "kubernetes", "extra": {"kube_config_path": str(self.addresses["kubeconfig"])}}
-        google = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": "everstep-sandbox"}}
+        # The cluster of an empty project writes this file once it exists.
+        kubernetes = {"kube_config_path": str(self.sandbox_directory / "kubeconfig")}
+        google = {
+            "is_anonymous": True,
+            "project": PROJECT,
+            "google_endpoint": self.addresses["google"],
+            "storage_endpoint": self.addresses["storage"],
+        }
         return {
             **self._airflow_options,
             **self.client_environment(),
-            "AIRFLOW_CONN_EVERSTEP_SANDBOX": json.dumps(kubernetes),
-            "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(google),
+            "AIRFLOW_CONN_EVERSTEP_SANDBOX": json.dumps({"conn_type": "kubernetes", "extra": kubernetes}),
+            "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps({"conn_type": "google_cloud_platform", "extra": google}),
         }
 
-    def _start_filler(self) -> None:
-        api = kubernetes_config.new_client_from_config(str(self.addresses["kubeconfig"]))
-        classes = kubernetes_client.SchedulingV1Api(api)
-        for (name, value), description in (
-            (FILLER_PRIORITY, "Work that gives way to training"),
-            (TRAINING_PRIORITY, "Training runs"),
-        ):
-            classes.create_priority_class({"metadata": {"name": name}, "value": value, "description": description})
-        kubernetes_client.CustomObjectsApi(api).create_namespaced_custom_object(
-            "jobset.x-k8s.io", "v1alpha2", "default", "jobsets", filler_jobset()
-        )
-        self.progress(f"sandbox: {FILLER}, of low priority, holds one slice")
+    def _clear(self) -> None:
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+
+    def _kubernetes(self) -> kubernetes_client.ApiClient:
+        return kubernetes_config.new_client_from_config(str(self.addresses["kubeconfig"]))
 
     def _everstep(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "everstep.cli.main", *arguments, "--directory", str(self.sandbox_directory)]
