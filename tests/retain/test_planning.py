@@ -113,29 +113,6 @@ def test_the_command_plans_explains_and_pins(
     assert "nothing of that name" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["gs://{name}", "--keep", "daily=1"], "gs://BUCKET/RUN"),
-        (["gs://{name}/", "--keep", "daily=1"], "gs://BUCKET/RUN"),
-        (["gs://{name}/lm/deeper", "--keep", "daily=1"], "without '/'"),
-        (["gs://{name}/lm"], "no retention is given"),
-        (["gs://{name}/lm", "--keep", "daily"], "RULE=VALUE"),
-        (["gs://{name}/lm", "--keep", "dayly=1"], "dayly"),
-        (["gs://{name}/lm", "--keep", "daily=1", "--shape", "2x"], "NODES"),
-        (["gs://{name}/lm2", "--keep", "daily=1"], "run.json"),
-    ],
-)
-def test_what_names_no_run_or_says_nothing_of_it_is_refused(
-    bucket: RealBucket, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = bucket.names()
-    filled = [each.format(name=bucket.name) for each in arguments]
-    assert main(["retain", "plan", *filled, "--endpoint", bucket.address]) == 1
-    assert said in capsys.readouterr().err
-    assert bucket.names() == before
-
-
 def test_verdicts_written_by_two_at_once_are_written_once(bucket: RealBucket) -> None:
     client = bucket.client()
     plan(client)

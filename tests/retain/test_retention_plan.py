@@ -14,8 +14,8 @@ from everstep.checkpoints.layout import RunFolder
 from everstep.retain import deciding, reading, report
 from everstep.retain.bucket_rules import BucketRules
 from everstep.retain.bucket_rules import read as read_rules
+from everstep.retain.place import run_folder
 from everstep.retain.plan import RetentionPlan, RetentionRefused, verify
-from everstep.retain.planning import run_folder
 from everstep.retain.policy import Best, Policy
 from everstep.retain.protections import Settings
 

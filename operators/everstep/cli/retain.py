@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     from everstep.checkpoints.completeness import Shape
+    from everstep.checkpoints.layout import RunFolder
     from everstep.clients.storage import BucketClient
     from everstep.retain.plan import RetentionPlan
     from everstep.retain.policy import Policy
     from everstep.retain.protections import Settings
-    from everstep.spec.training import RetentionSpec
+    from everstep.spec.training import RetentionSpec, TrainingSpec
 
 DESCRIPTION = """Plans which backups and saves of a run go, explains it, and pins what must stay. RUN is a run file
 (dags/runs/NAME.yaml), whose retention counts, or gs://BUCKET/RUN with --keep."""
@@ -89,22 +90,23 @@ def plan(arguments: argparse.Namespace) -> int:
     print(report.table(made))
     if arguments.calendar:
         print(report.calendar(made))
-    print(report.summary(made))
+    print(report.summary(made), flush=True)
     if arguments.html:
-        arguments.html.write_text(report.page(made))
+        _save(arguments.html, report.page(made))
     if arguments.out:
-        arguments.out.write_text(made.to_json())
+        _save(arguments.out, made.to_json())
         print(f"saved as {arguments.out} ({made.hash}); everstep retain apply {arguments.out}")
     return 0
 
 
 def explain(arguments: argparse.Namespace) -> int:
     """Prints why; 1 if there is nothing of that name."""
-    from everstep.retain import report
+    from everstep.retain import pins, report
 
     made = _planned(arguments)
-    why = report.explain(made, arguments.name.strip("/"))
-    print(why or f"gs://{made.bucket}/{made.run}/{arguments.name}: nothing that retention looks at")
+    name = pins.full_name(arguments.name)
+    why = report.explain(made, name)
+    print(why or f"gs://{made.bucket}/{made.run}/{name}: no backup, save or leftover of that name")
     return 0 if why else 1
 
 
@@ -115,8 +117,8 @@ def pin(arguments: argparse.Namespace) -> int:
     from everstep.retain import pins
 
     bucket, run, _, _ = _opened(arguments)
-    pins.pin(bucket, run, arguments.name, reason=arguments.reason, by=getpass.getuser(), until=arguments.until)
-    print(f"gs://{bucket.name}/{run}/{arguments.name} is pinned")
+    name = pins.pin(bucket, run, arguments.name, reason=arguments.reason, by=getpass.getuser(), until=arguments.until)
+    print(f"gs://{bucket.name}/{run}/{name} is pinned")
     return 0
 
 
@@ -128,6 +130,25 @@ def unpin(arguments: argparse.Namespace) -> int:
     was = pins.unpin(bucket, run, arguments.name)
     print(f"gs://{bucket.name}/{run}/{arguments.name} {'is no longer pinned' if was else 'was not pinned'}")
     return 0
+
+
+def _save(path: Path, text: str) -> None:
+    """Write a file whole or not at all; a device, as it takes it. Raises FindingsError."""
+    from everstep.spec.findings import FindingsError, error
+
+    is_device = path.exists() and not path.is_file()
+    written = path if is_device else path.with_name(f".{path.name}.part")
+    try:
+        written.write_text(text, encoding="utf-8")
+        if not is_device:
+            written.replace(path)
+    except OSError as failure:
+        if not is_device:
+            written.unlink(missing_ok=True)
+        remedy = "give another place: nothing was removed, and the plan can be made again"
+        raise FindingsError(
+            "the plan is not saved", [error(str(path), failure.strerror or str(failure), "a file to write to", remedy)]
+        ) from None
 
 
 def _planned(arguments: argparse.Namespace) -> RetentionPlan:
@@ -150,20 +171,14 @@ def _planned(arguments: argparse.Namespace) -> RetentionPlan:
 
 def _opened(arguments: argparse.Namespace) -> tuple[BucketClient, str, Policy, Settings]:
     """Return the run's bucket, its name, and what its retention says."""
-    from everstep.checkpoints.layout import RunFolder
     from everstep.clients.access import StorageAccess
     from everstep.retain import of_spec
     from everstep.spec.findings import FindingsError, error
-    from everstep.spec.training import TrainingSpec
 
     where: str = arguments.run_name
     keep = _rules(getattr(arguments, "keep", []))
-    if where.startswith("gs://"):
-        try:
-            folder = RunFolder.from_url(where)
-        except ValueError as wrong:
-            raise FindingsError("no run is named", [error("RUN", str(wrong), "gs://BUCKET/RUN")]) from None
-        bucket_name, run = folder.bucket, folder.run
+    folder, spec = run_named(where)
+    if spec is None:
         if hasattr(arguments, "keep") and not keep:
             raise FindingsError(
                 "no retention is given",
@@ -171,11 +186,23 @@ def _opened(arguments: argparse.Namespace) -> tuple[BucketClient, str, Policy, S
             )
         retention = _retention({"hourly": 0, "daily": 0, "weekly": 0, "monthly": 0, "yearly": 0, **keep})
     else:
-        spec = TrainingSpec.from_yaml(where, beside=Path.cwd())
-        bucket_name, run = spec.bucket, spec.name
         retention = _retention({**spec.retention.model_dump(), **keep})
-    bucket = StorageAccess(endpoint=arguments.endpoint).open(bucket_name, patience=PATIENCE_SECONDS)
-    return bucket, run, of_spec.policy(retention), of_spec.settings(retention)
+    bucket = StorageAccess(endpoint=arguments.endpoint).open(folder.bucket, patience=PATIENCE_SECONDS)
+    return bucket, folder.run, of_spec.policy(retention), of_spec.settings(retention)
+
+
+def run_named(where: str) -> tuple[RunFolder, TrainingSpec | None]:
+    """Return the run that somebody typed: the place of one, or a run file and what it says."""
+    from everstep.retain.place import run_folder, run_of_url
+    from everstep.spec.findings import FindingsError, error
+    from everstep.spec.training import TrainingSpec
+
+    if where.startswith("gs://"):
+        return run_of_url(where), None
+    if not where.endswith((".yaml", ".yml")) and not Path(where).is_file():
+        raise FindingsError("no run is named", [error("RUN", repr(where), "a run file, or gs://BUCKET/RUN")])
+    spec = TrainingSpec.from_yaml(where, beside=Path.cwd())
+    return run_folder(spec.bucket, spec.name), spec
 
 
 def _retention(data: dict[str, object]) -> RetentionSpec:
@@ -193,9 +220,12 @@ def _rules(texts: list[str]) -> dict[str, object]:
     rules: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
+        try:
+            rules[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            equals = ""
         if not equals:
             raise FindingsError("a rule can't be read", [error("--keep", repr(text), "RULE=VALUE, such as hourly=24")])
-        rules[name] = yaml.safe_load(value)
     return rules
 
 

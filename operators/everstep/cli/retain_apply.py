@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +65,7 @@ def apply(arguments: argparse.Namespace) -> int:
         raise RetentionRefused(
             "no plan is applied", [error(str(arguments.plan), failure.strerror or "unreadable", "a plan", remedy)]
         ) from None
-    plan = plans.verify(content)
+    plan = plans.verify(content, where=str(arguments.plan))
     report = sweep.apply(
         _bucket(arguments, plan.bucket),
         plan,
@@ -79,21 +80,11 @@ def apply(arguments: argparse.Namespace) -> int:
 
 def undo(arguments: argparse.Namespace) -> int:
     """Prints what was put back; 1 if something was not."""
-    from everstep.checkpoints.layout import RunFolder
+    from everstep.cli.retain import run_named
     from everstep.retain import sweep
     from everstep.retain.sweep_report import SweepSettings
-    from everstep.spec.findings import FindingsError, error
-    from everstep.spec.training import TrainingSpec
 
-    where: str = arguments.run_name
-    if where.startswith("gs://"):
-        try:
-            folder = RunFolder.from_url(where)
-        except ValueError as wrong:
-            raise FindingsError("no run is named", [error("RUN", str(wrong), "gs://BUCKET/RUN")]) from None
-    else:
-        spec = TrainingSpec.from_yaml(where, beside=Path.cwd())
-        folder = RunFolder(spec.bucket, spec.name)
+    folder, _ = run_named(arguments.run_name)
     report = sweep.undo(
         _bucket(arguments, folder.bucket),
         folder.run,
@@ -126,7 +117,10 @@ def _told(line: str) -> None:
 
 
 def _rate(text: str) -> float:
-    rate = float(text)
-    if rate <= 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected more than 0 objects per second")
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of objects per second, more than 0")
     return rate

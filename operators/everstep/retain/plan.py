@@ -152,8 +152,11 @@ class RetentionPlan:
         }
 
 
-def verify(text: str | bytes | Mapping[str, Any]) -> RetentionPlan:
-    """Return the plan of a file's content. Raises RetentionRefused when it can't be read or was changed."""
+def verify(text: str | bytes | Mapping[str, Any], *, where: str = "plan") -> RetentionPlan:
+    """Return the plan of a file's content. Raises RetentionRefused when it can't be read or was changed.
+
+    :param where: what the file is called
+    """
     try:
         document = text if isinstance(text, Mapping) else json.loads(text)
         if not isinstance(document, Mapping):
@@ -163,12 +166,12 @@ def verify(text: str | bytes | Mapping[str, Any]) -> RetentionPlan:
         plan = _from_dict(document)
         content = {key: value for key, value in document.items() if key != "hash"}
         found, expected = document.get("hash"), _hash(content)
-    except (ValueError, KeyError, TypeError, AttributeError) as failure:
-        raise _refused(
-            "the plan can't be read", f"{type(failure).__name__}: {failure}", "a plan that Everstep wrote"
-        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as failure:
+        found = f"no plan, or only part of one ({type(failure).__name__}: {failure})"
+        raise _refused("the plan can't be read", where, found, "a plan that Everstep wrote") from None
     if found != expected or plan.hash != expected:
-        raise _refused("the plan was changed", f"hash {found!r} over content of {expected}", "the plan as it was made")
+        found = f"changed after it was made: its hash is {found!r}, and {expected} is that of what it says"
+        raise _refused("the plan was changed", where, found, "the plan as it was made")
     return plan
 
 
@@ -223,5 +226,5 @@ def _hash(content: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _refused(title: str, found: str, expected: str) -> RetentionRefused:
-    return RetentionRefused(title, [error("plan", found, expected, "make a new one: everstep retain plan RUN")])
+def _refused(title: str, where: str, found: str, expected: str) -> RetentionRefused:
+    return RetentionRefused(title, [error(where, found, expected, "make a new one: everstep retain plan RUN")])

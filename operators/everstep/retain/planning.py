@@ -9,15 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from everstep.checkpoints.completeness import Shape
-from everstep.checkpoints.layout import RunFolder
 from everstep.clients.errors import Conflict, Forbidden
 from everstep.clients.storage import BucketClient
 from everstep.retain import bucket_rules, deciding, reading, remembered
 from everstep.retain.inventory import Inventory
-from everstep.retain.plan import RetentionPlan, RetentionRefused
+from everstep.retain.place import run_folder
+from everstep.retain.plan import RetentionPlan
 from everstep.retain.policy import Policy
 from everstep.retain.protections import Settings
-from everstep.spec.findings import error
 
 AT_ONCE = 32
 """Requests under way at a time."""
@@ -74,16 +73,6 @@ def plan_run(
         found = bucket.run(reading.measure(found, [unit.name for unit in plan.swept]), at_once=AT_ONCE)
         plan = decide()
     return plan
-
-
-def run_folder(bucket: str, run: str) -> RunFolder:
-    """Return the folder of a run. Raises RetentionRefused for a name that is not exactly one folder."""
-    if not run or "/" in run or run.strip() != run or set(run) & set("*?[]") or run in (".", ".."):
-        raise RetentionRefused(
-            "retention looks at one run at a time",
-            [error(f"gs://{bucket}", f"run {run!r}", "the name of one run's folder, right below the bucket")],
-        )
-    return RunFolder(bucket, run)
 
 
 def _remember(bucket: BucketClient, found: Inventory, metric: str | None, now: datetime) -> None:

@@ -86,7 +86,7 @@ tr.sweep td {{ color: #888; }}
 
 def explain(plan: RetentionPlan, name: str) -> str | None:
     """Return why one unit is kept or would go; None when there is none of that name."""
-    unit = plan.named(name) or plan.named(f"checkpoints/{name}")
+    unit = plan.named(name)
     if unit is None:
         return None
     lines = [f"{unit.prefix}: {unit.state}" + ("" if unit.step is None else f", step {unit.step}")]

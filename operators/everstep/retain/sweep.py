@@ -17,8 +17,8 @@ from everstep.clients.storage import BucketClient
 from everstep.clients.storage_bulk import OBJECTS_PER_SECOND, BulkClient
 from everstep.retain import sweep_steps, trash, undo_steps
 from everstep.retain.held_run import HeldRun
+from everstep.retain.place import run_folder
 from everstep.retain.plan import RetentionPlan, RetentionRefused
-from everstep.retain.planning import run_folder
 from everstep.retain.sweep_report import SweepReport, SweepSettings, UndoReport
 from everstep.spec.findings import error
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from everstep.checkpoints.layout import RECORDS, RunFolder
 from everstep.clients.requests import ListRequest, Steps, listing
+from everstep.retain.place import run_of_url
 from everstep.spec.cluster import ClusterSpec
-from everstep.spec.findings import FindingsError, error
+from everstep.spec.findings import FindingsError
 from everstep.spec.parsing import parse
 from everstep.spec.training import RetentionSpec, TrainingSpec
 
@@ -35,10 +36,7 @@ class Target:
 
         :param retention: as in a run file; the defaults without it
         """
-        try:
-            folder = RunFolder.from_url(url)
-        except ValueError as wrong:
-            raise FindingsError("no run is named", [error("run", str(wrong), "gs://BUCKET/RUN")]) from None
+        folder = run_of_url(url)
         return cls(folder.bucket, folder.run, cluster, parse(RetentionSpec, retention_of(retention), "retention"))
 
 

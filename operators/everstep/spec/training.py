@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -21,6 +21,8 @@ from everstep.spec.quantities import Size, parse_bytes
 BYTES_PER_PARAMETER = 12
 
 Count = int | Literal["always"]
+# A thousand years: more does not fit into a time.
+Hours = Annotated[float, Field(ge=0, le=8_766_000, allow_inf_nan=False)]
 
 
 class SlicesSpec(Strict):
@@ -174,7 +176,7 @@ class RetentionSpec(Strict):
     relaxed: bool = Field(default=False, description="Count periods that have backups only, however far back they lie")
     keep_last: int = Field(default=2, ge=1, description="The newest complete ones, whatever their age")
     every_steps: int | None = Field(default=None, ge=1, description="Steps that this divides")
-    within_hours: float | None = Field(default=None, gt=0, description="All that are younger")
+    within_hours: Hours | None = Field(default=None, gt=0, description="All that are younger")
     best: BestSpec | None = None
     pins: tuple[str, ...] = Field(
         default=(), description="Names that stay: 2026-03-01_00-00, or checkpoints/500 for a save"
@@ -184,20 +186,22 @@ class RetentionSpec(Strict):
         ge=1,
         description="The newest complete ones that stay whatever else is said, in all and of the lineage",
     )
-    young_hours: float = Field(default=1, ge=0, description="Nothing younger goes")
-    incomplete_hours: float = Field(default=24, ge=1, description="Nothing incomplete that is younger goes")
-    trash_hours: float = Field(
-        default=48, ge=0, description="What was swept can be had back so long; leftovers of crashes stay so long"
+    young_hours: Hours = Field(default=1, description="Nothing younger goes")
+    incomplete_hours: Hours = Field(default=24, ge=1, description="Nothing incomplete that is younger goes")
+    trash_hours: Hours = Field(
+        default=48, description="What was swept can be had back so long; leftovers of crashes stay so long"
     )
     max_share: float = Field(
         default=0.9, gt=0, le=1, description="A plan that removes a larger part of what is complete has to be forced"
     )
 
-    @field_validator("minutely", "hourly", "daily", "weekly", "monthly", "yearly")
+    @field_validator("minutely", "hourly", "daily", "weekly", "monthly", "yearly", mode="before")
     @classmethod
-    def _not_negative(cls, value: Count) -> Count:
-        if isinstance(value, int) and value < 0:
-            raise ValueError("a count of 0 or more, or 'always'")
+    def _a_count(cls, value: Any) -> Any:
+        """Refuse what would pass for a count: `yes` would mean 1."""
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        if not is_count and value != "always":
+            raise ValueError("a whole number from 0, or 'always'")
         return value
 
 
