@@ -60,7 +60,7 @@ def test_the_documents_spelling_of_v5e_machines_is_taken(cluster_data: dict[str,
     [
         ({"in_memory_volume_size": 200000}, "a number and a unit, such as 200Gi"),
         ({"in_memory_volume_size": "200B"}, "a number and a unit"),
-        ({"in_memory_volume_size": "lots"}, "is no size"),
+        ({"in_memory_volume_size": "lots"}, "a size such as"),
         ({"csi_ephemeral_limit": "5"}, "a number and a unit"),
         ({"bucket": "gs://acme"}, "no gs://"),
     ],

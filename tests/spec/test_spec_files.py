@@ -149,7 +149,7 @@ def test_short_intervals_are_warned_of(run_data: dict[str, Any], cluster_data: d
         (("pools", "v6e-2x4", "topology"), "4x4", "4 x 2 = 8 and 4x4 has 16"),
         (("pools", "v6e-2x4", "topology"), None, "a topology, since the accelerator"),
         (("checkpoint_configurations", "everstep", "bucket"), "gs://everstep", "no gs://"),
-        (("checkpoint_configurations", "everstep", "in_memory_volume_size"), "lots", "is no size"),
+        (("checkpoint_configurations", "everstep", "in_memory_volume_size"), "lots", "a size such as"),
         (("priorities", "system-mine"), 5, "which Kubernetes keeps"),
         (("priorities", "high"), 2_000_000_000, "at most 1000000000"),
         (("endpoint",), "vpn", "'kubeconfig', 'dns', 'private' or 'public'"),
@@ -182,11 +182,12 @@ def test_two_configurations_for_one_machine_type_are_refused(tmp_path: Path, clu
 def test_gpu_pools_need_three_times_the_ram(run_data: dict[str, Any], cluster_data: dict[str, Any]) -> None:
     cluster_data["pools"]["v6e-2x4"] = {
         "accelerator": "nvidia-h100-80gb",
-        "machine_type": "ct6e-standard-4t",
+        "machine_type": "a3-highgpu-8g",
         "chips_per_node": 8,
         "nodes_per_slice": 2,
         "slices": 3,
     }
+    cluster_data["checkpoint_configurations"]["everstep"]["machine_type"] = "a3-highgpu-8g"
     run_data["checkpoints"]["size"] = "38MiB"
     spec = place(run_data, cluster_data)
     assert spec.pool.resource == "nvidia.com/gpu"

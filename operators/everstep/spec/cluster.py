@@ -5,28 +5,29 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from everstep.spec.machine_types import spelt_right
+from everstep.spec import machine_types
+from everstep.spec.cluster_names import BucketName, Given, Label, MachineType, ObjectName, ProjectId
 from everstep.spec.parsing import Strict, parse, read_yaml
 from everstep.spec.provisioning import BucketSpec, GkeSpec, JobSetSpec, ProvisioningSpec, TolerationSpec
-from everstep.spec.quantities import Size, parse_bytes
+from everstep.spec.quantities import Size, parse_bytes, with_unit
 
 TPU_RESOURCE = "google.com/tpu"
 GPU_RESOURCE = "nvidia.com/gpu"
 # What a RAM disk must hold, as a multiple of one node's checkpoint (GKE documentation of multi-tier checkpointing).
 TPU_RAM_FACTOR = 2.2
 GPU_RAM_FACTOR = 6.6
-
-MachineType = Annotated[str, AfterValidator(spelt_right)]
+# Less than this can hold no checkpoint: it is a unit that was forgotten, as in 200k for 200Gi.
+LEAST_RAM_BYTES = 2**20
 
 
 class PoolSpec(Strict):
     """Node pools of one kind: each holds one TPU slice, or one group of GPU nodes."""
 
-    accelerator: str = Field(description="Value of the node label that names the accelerator, e.g. tpu-v6e-slice")
+    accelerator: Given = Field(description="Value of the node label that names the accelerator, e.g. tpu-v6e-slice")
     topology: str | None = Field(default=None, description="TPU topology of one slice, e.g. 2x4; none for GPUs")
     machine_type: MachineType = Field(description="Machine type of the nodes, e.g. ct6e-standard-4t")
     chips_per_node: int = Field(ge=1, description="TPU chips or GPUs that one node offers")
@@ -34,8 +35,8 @@ class PoolSpec(Strict):
     slices: int = Field(ge=1, description="Slices (node pools) of this kind that the cluster has")
     spot: bool = Field(default=False, description="Nodes are Spot VMs")
     flex_start: bool = Field(default=False, description="Nodes are queued for by flex-start; they live for 7 days")
-    reservation: str | None = Field(default=None, description="Nodes come from this reservation")
-    zone: str | None = Field(
+    reservation: Given | None = Field(default=None, description="Nodes come from this reservation")
+    zone: Given | None = Field(
         default=None, description="Zone of the nodes; needed where the cluster's nodes have several"
     )
     node_pools: str | None = Field(
@@ -79,6 +80,18 @@ class PoolSpec(Strict):
         return self
 
     @model_validator(mode="after")
+    def _machine_type_agrees(self) -> Self:
+        label = machine_types.tpu_accelerator(self.machine_type)
+        if label is not None and label != self.accelerator:
+            raise ValueError(
+                f"accelerator {label}, the label of {self.machine_type} nodes, but {self.accelerator!r} is given"
+            )
+        chips = machine_types.tpu_chips(self.machine_type)
+        if chips is not None and chips != self.chips_per_node:
+            raise ValueError(f"chips_per_node {chips} on {self.machine_type}, but {self.chips_per_node} is given")
+        return self
+
+    @model_validator(mode="after")
     def _topology_agrees(self) -> Self:
         if not self.is_tpu:
             if self.topology is not None:
@@ -88,7 +101,10 @@ class PoolSpec(Strict):
             raise ValueError(f"a topology, since the accelerator {self.accelerator!r} is a TPU")
         if not re.fullmatch(r"\d+(x\d+){1,2}", self.topology):
             raise ValueError(f"a topology such as 2x4 or 4x4x4, not {self.topology!r}")
-        chips = math.prod(int(side) for side in self.topology.split("x"))
+        sides = [int(side) for side in self.topology.split("x")]
+        if len(sides) == 2 and sides != sorted(sides):
+            raise ValueError(f"the smaller side of a topology first, as in {sides[1]}x{sides[0]}")
+        chips = math.prod(sides)
         if chips != self.chips_per_node * self.nodes_per_slice:
             raise ValueError(
                 f"chips_per_node x nodes_per_slice = chips of the topology, but {self.chips_per_node} x "
@@ -100,7 +116,7 @@ class PoolSpec(Strict):
 class CheckpointConfigurationSpec(Strict):
     """One CheckpointConfiguration: the nodes of a machine type get a RAM disk and a bucket for backups."""
 
-    bucket: str = Field(description="Bucket of the backups, without gs://; hierarchical namespace")
+    bucket: BucketName = Field(description="Bucket of the backups, without gs://; hierarchical namespace")
     machine_type: MachineType = Field(description="Nodes that it covers")
     in_memory_volume_size: Size = Field(description="RAM disk of each node, e.g. 200Gi")
     checkpoint_size: Size | None = Field(
@@ -122,43 +138,49 @@ class CheckpointConfigurationSpec(Strict):
     @field_validator("in_memory_volume_size", "csi_ephemeral_limit")
     @classmethod
     def _size_has_a_unit(cls, value: str | None) -> str | None:
-        if value is not None and not value.rstrip("B")[-1:].isalpha():
-            raise ValueError(f"a number and a unit, such as 200Gi: the driver takes {value!r} for bytes")
+        return None if value is None else with_unit(value)
+
+    @field_validator("in_memory_volume_size")
+    @classmethod
+    def _size_is_some(cls, value: str) -> str:
+        if parse_bytes(value) < LEAST_RAM_BYTES:
+            raise ValueError("a RAM disk that holds checkpoints, such as 200Gi")
         return value
 
-    @field_validator("bucket")
+    @field_validator("mount_options")
     @classmethod
-    def _bucket_is_bare(cls, value: str) -> str:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", value):
-            raise ValueError("a bucket name: no gs://, at least 3 of lower-case letters, digits, '-', '_' and '.'")
+    def _options_are_single(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for option in value:
+            if not re.fullmatch(r"[^\s,]+", option):
+                raise ValueError(f"one option of Cloud Storage FUSE in each item, such as implicit-dirs: {option!r}")
         return value
 
 
 class ClusterSpec(Strict):
     """A cluster as `dags/clusters/<name>.yaml` describes it."""
 
-    name: str = Field(
-        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", description="Name of the file, and of the cluster in GKE"
-    )
-    project: str = Field(min_length=1, description="Google Cloud project id (not its number)")
-    location: str = Field(min_length=1, description="Zone or region of the cluster")
-    kubernetes_connection: str = Field(
+    name: Label = Field(description="Name of the file, and of the cluster in GKE")
+    project: ProjectId = Field(description="Google Cloud project id (not its number)")
+    location: Given = Field(description="Zone or region of the cluster")
+    kubernetes_connection: Given = Field(
         description="Airflow connection to the cluster: `kubernetes` (a kubeconfig) or `google_cloud_platform` (GKE)"
     )
     endpoint: Literal["kubeconfig", "dns", "private", "public"] = Field(
         default="kubeconfig", description="How the API server is reached; all but kubeconfig look the cluster up in GKE"
     )
-    google_cloud_connection: str = Field(
+    google_cloud_connection: Given = Field(
         default="google_cloud_default", description="Airflow connection to Cloud Storage"
     )
     namespace: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     pools: dict[str, PoolSpec] = Field(min_length=1)
-    checkpoint_configurations: dict[str, CheckpointConfigurationSpec] = Field(min_length=1)
-    priorities: dict[str, int] = Field(default_factory=dict, description="PriorityClass name -> value")
-    queue: str | None = Field(default=None, description="Kueue LocalQueue of the namespace; none without Kueue")
+    checkpoint_configurations: dict[ObjectName, CheckpointConfigurationSpec] = Field(min_length=1)
+    priorities: dict[ObjectName, int] = Field(default_factory=dict, description="PriorityClass name -> value")
+    queue: ObjectName | None = Field(default=None, description="Kueue LocalQueue of the namespace; none without Kueue")
     gke: GkeSpec = Field(default_factory=GkeSpec, description="How the cluster is made, or what it has to have")
-    buckets: dict[str, BucketSpec] = Field(default_factory=dict, description="Buckets by name, where defaults don't do")
-    scratch_bucket: str | None = Field(
+    buckets: dict[BucketName, BucketSpec] = Field(
+        default_factory=dict, description="Buckets by name, where defaults don't do"
+    )
+    scratch_bucket: BucketName | None = Field(
         default=None, description="Bucket for scratch files of Pathways; none without it"
     )
     jobset: JobSetSpec = Field(default_factory=JobSetSpec, description="The JobSet controller")
@@ -198,14 +220,23 @@ class ClusterSpec(Strict):
         kind = self.pools[pool]
         return tuple(f"{kind.node_pools or pool}-{index}" for index in range(kind.slices))
 
-    @field_validator("project")
+    @field_validator("pools")
     @classmethod
-    def _project_is_an_id(cls, value: str) -> str:
-        if value.isdigit():
-            raise ValueError(
-                "the project's id, not its number: access would be granted to somebody else "
-                "(gcloud projects describe NUMBER --format='value(projectId)')"
-            )
+    def _pools_name_node_pools(cls, value: dict[str, PoolSpec]) -> dict[str, PoolSpec]:
+        for name, pool in value.items():
+            if pool.node_pools is None and not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
+                raise ValueError(
+                    "names of lower-case letters, digits and '-' that begin with a letter, since node pools are "
+                    f"called {name}-0, …; or give pool {name!r} a node_pools of its own"
+                )
+        return value
+
+    @field_validator("priorities", mode="before")
+    @classmethod
+    def _priorities_are_numbers(cls, value: object) -> object:
+        for name, priority in value.items() if isinstance(value, dict) else ():
+            if isinstance(priority, bool):
+                raise ValueError(f"a whole number for each name, but {name} is {priority}")
         return value
 
     @field_validator("priorities")
@@ -217,6 +248,15 @@ class ClusterSpec(Strict):
             if not -2_147_483_648 <= priority <= 1_000_000_000:
                 raise ValueError(f"values of at most 1000000000, the highest of a user's class: {name} = {priority}")
         return value
+
+    @model_validator(mode="after")
+    def _scratch_is_apart(self) -> Self:
+        if self.scratch_bucket in {each.bucket for each in self.checkpoint_configurations.values()}:
+            raise ValueError(
+                f"a scratch_bucket that takes no backups, but {self.scratch_bucket!r} does: scratch files would lie "
+                "among the runs' folders"
+            )
+        return self
 
     @model_validator(mode="after")
     def _buckets_are_used(self) -> Self:

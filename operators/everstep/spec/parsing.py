@@ -105,9 +105,26 @@ def _finding(model: type[BaseModel], mistake: Any, source: str) -> Finding:
         return error(where, "an unknown key", f"one of {', '.join(known)}" if known else "no such key", remedy)
     if kind == "missing":
         return error(where, "nothing", "a value, because the key is required", f"add {location[-1]!r}")
-    found = repr(mistake["input"])
-    expected = mistake["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return error(where, found if len(found) <= 200 else found[:200] + "…", expected)
+    # What is wrong with several keys together is said of the mapping that holds them.
+    given = mistake["input"]
+    found = repr(given) if given == {} or not isinstance(given, Mapping) else "these keys together"
+    return error(where, found if len(found) <= 200 else found[:200] + "…", _expected(mistake))
+
+
+def _expected(mistake: Any) -> str:
+    """Return what should stand there, in words of the file's writer."""
+    context = mistake.get("ctx") or {}
+    in_words = {
+        "string_type": "text (in quotes, if it looks like a number)",
+        "string_too_short": "some text",
+        "string_pattern_mismatch": f"text of the form {context.get('pattern')}",
+        "tuple_type": "a list",
+        "dict_type": "a mapping of keys to values",
+        "model_type": "a mapping of keys to values",
+        "too_short": "at least one entry",
+    }
+    given: str = in_words.get(mistake["type"], mistake["msg"])
+    return given.removeprefix("Value error, ").removeprefix("Input should be ")
 
 
 def _keys_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:

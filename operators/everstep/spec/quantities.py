@@ -34,8 +34,15 @@ def parse_bytes(text: str | int) -> int:
     """Return bytes from `96GiB`, `96Gi`, `100G` or a plain number. Raises ValueError on anything else."""
     match = _QUANTITY.fullmatch(str(text).strip())
     if match is None:
-        raise ValueError(f"{text!r} is no size: write for example 96GiB, 200Gi or 500M")
+        raise ValueError(f"a size such as 96GiB, 200Gi or 500M, not {text!r}")
     return int(Decimal(match["number"]) * _FACTORS[match["unit"] or ""])
+
+
+def with_unit(text: str) -> str:
+    """Return a size that has a unit. Raises ValueError without one: Kubernetes takes a bare number for bytes."""
+    if not text.rstrip("B")[-1:].isalpha():
+        raise ValueError(f"a number and a unit, such as 200Gi: Kubernetes takes {text!r} for bytes")
+    return text
 
 
 def as_quantity(text: str | int) -> str:

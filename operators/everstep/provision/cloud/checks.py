@@ -67,15 +67,25 @@ def _places(spec: ClusterSpec) -> Iterator[Finding]:
         yield error("location", repr(spec.location), "a region such as us-east5, or a zone such as us-east5-a")
         return
     for zone in spec.gke.node_locations:
-        if zone.rpartition("-")[0] != spec.region:
+        if not _is_zone_of(zone, spec.region):
             yield error("gke.node_locations", repr(zone), f"zones of the cluster's region {spec.region}")
+    if len(set(spec.gke.node_locations)) < len(spec.gke.node_locations):
+        yield error("gke.node_locations", ", ".join(spec.gke.node_locations), "each zone once")
+    is_zonal = spec.location != spec.region
+    if is_zonal and spec.gke.node_locations and spec.location not in spec.gke.node_locations:
+        yield error(
+            "gke.node_locations",
+            ", ".join(spec.gke.node_locations),
+            f"{spec.location} among them: GKE takes no zonal cluster without nodes in its own zone",
+            "add it, or give single pools a zone instead",
+        )
 
 
 def _pools(spec: ClusterSpec) -> Iterator[Finding]:
     owners: dict[str, str] = {}
     for pool, kind in spec.pools.items():
         where = f"pools.{pool}"
-        if kind.zone and kind.zone.rpartition("-")[0] != spec.region:
+        if kind.zone and not _is_zone_of(kind.zone, spec.region):
             yield error(f"{where}.zone", repr(kind.zone), f"a zone of the cluster's region {spec.region}")
         if zone_of(spec, kind) is None:
             known = ", ".join(spec.node_zones) or f"those of {spec.region}, of which GKE would choose"
@@ -99,9 +109,19 @@ def _pools(spec: ClusterSpec) -> Iterator[Finding]:
             )
 
 
+def _is_zone_of(zone: str, region: str) -> bool:
+    return re.fullmatch(rf"{re.escape(region)}-[a-z]", zone) is not None
+
+
 def _buckets(spec: ClusterSpec) -> Iterator[Finding]:
     for name in bucket_names(spec):
         where, location = f"bucket {name}", bucket_location(spec, name)
+        if not re.fullmatch(r"[a-z]+|[a-z]+\d|[a-z]+-[a-z]+\d+", location):
+            yield error(
+                where,
+                f"location {spec.bucket(name).location!r}",
+                f"a region such as {spec.region}, no zone, or a multi-region or dual-region such as us or nam4",
+            )
         key = spec.bucket(name).kms_key
         key_location = key.split("/")[3].lower() if key else location
         if key_location != location:

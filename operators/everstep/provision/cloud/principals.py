@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 from everstep.clients.resources import CHECKPOINTING_NAMESPACE
+from everstep.spec.cluster_names import is_project_id
 from everstep.spec.findings import FindingsError, error
 
 # The Kubernetes ServiceAccount that the checkpoint driver's pods run as (GKE documentation).
 DRIVER_SERVICE_ACCOUNT = "gke-checkpointing-multitier-node"
-# Letters, digits and '-'; before the organisation-wide ids there were some of a domain, as in example.com:project.
-_PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
 
 
 def workload_pool(project: str) -> str:
@@ -25,7 +24,7 @@ def service_account_principal(project: str, number: int | str, namespace: str, n
     access would be denied all the same.
     """
     findings = []
-    if not _PROJECT.fullmatch(project):
+    if not is_project_id(project):
         findings.append(error("project", repr(project), "a project's id, such as acme-training, not its number"))
     if not re.fullmatch(r"[1-9]\d*", str(number)):
         findings.append(error("project number", repr(number), "digits: a project's number, not its id"))
