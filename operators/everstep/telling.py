@@ -34,6 +34,11 @@ def parse_overrides(text: Mapping[str, Any] | str | None) -> Mapping[str, Any] |
     return overrides
 
 
+def is_true(value: bool | str) -> bool:
+    """Return a switch as it was given or as a template rendered it: "True", "true", "1" and "yes" are on."""
+    return value if isinstance(value, bool) else value.strip().lower() in ("true", "1", "yes")
+
+
 def told(act: Callable[[], Value]) -> Value:
     """Do something, and let the task fail without retries where another try can't help."""
     try:

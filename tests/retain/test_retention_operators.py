@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from tests.retain.real_bucket import RUN, RealBucket
 
 from everstep.clients.access import StorageAccess
 from everstep.retain import target
-from everstep.retain.operator import RetentionRefusedError, SweepOperator
+from everstep.retain.operator import PlanRetentionOperator, RetentionRefusedError, SweepOperator
+from everstep.retain.plan import verify
+from everstep.retain.policy import PERIODS
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.findings import FindingsError
 
@@ -69,6 +72,40 @@ def test_a_refusal_fails_for_good_and_is_told_even_by_a_notifier_that_breaks(
     with pytest.raises(RetentionRefusedError, match=f"a plan of gs://{bucket.name}/{RUN}"):
         foreign.execute({"ti": TaskInstance()})  # type: ignore[typeddict-item]
     assert [len(findings) for findings in told] == [1, 1]
+
+
+@pytest.mark.sandbox
+def test_a_refused_plan_fails_its_task_unless_it_is_to_warn_only(
+    cloud_storage: Any, cluster_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = RealBucket(cloud_storage.address)
+    bucket.history()
+    google = {"is_anonymous": True, "project": "everstep", "storage_endpoint": cloud_storage.address}
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps({"conn_type": "google_cloud_platform", "extra": google})
+    )
+    retention = {"keep_last": 1, "keep_complete": 1, "max_share": 0.5, "young_hours": 0, **dict.fromkeys(PERIODS, 0)}
+    told: list[Any] = []
+    common: dict[str, Any] = {
+        "task_id": "plan",
+        "run": f"gs://{bucket.name}/{RUN}",
+        "cluster": cluster_file,
+        "retention": retention,
+        "on_refusal": lambda context: told.append(context["exception"].findings),
+    }
+    with pytest.raises(RetentionRefusedError, match="would remove 4 of 5 complete"):
+        PlanRetentionOperator(**common).execute({"ti": TaskInstance()})  # type: ignore[typeddict-item]
+    task = TaskInstance()
+    found = PlanRetentionOperator(**common, fail_on_refusal=False).execute({"ti": task})  # type: ignore[typeddict-item]
+    assert (found["bucket"], found["run"]) == (bucket.name, RUN)
+    [finding] = found["findings"]
+    assert "would remove 4 of 5 complete" in finding["found"]
+    assert task.pushed["sweeps"] == 0
+    assert "would remove 4 of 5 complete" in task.pushed["summary"]
+    assert "[warning  ] No retention plan, and nothing is swept" in capsys.readouterr().out
+    assert [len(findings) for findings in told] == [1, 1]
+    with pytest.raises(FindingsError, match="can't be read"):
+        verify(found)
 
 
 def test_a_run_in_a_bucket_needs_a_cluster_file_and_good_retention(cluster_data: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from airflow.providers.common.compat.sdk import (
 
 from everstep.links import store_links
 from everstep.run_operator import RunOperator
+from everstep.telling import is_true
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -122,33 +123,53 @@ class PlanRetentionOperator(RetentionOperator):
     Backups are judged by the shape that ``run.json`` recorded at the launch. Returns the plan as a dictionary, as
     `everstep.retain.plan.verify` reads it: bucket, run, made_at, policy, hash, and ``units`` of {kind, name, step,
     state, decision, reasons, …}. The XCom `summary` holds a sentence for people, `sweeps` how much would go.
+
+    :param fail_on_refusal: whether the task fails when no plan may be made. Otherwise that is a warning, in the log and
+        as the result: {bucket, run, refused, findings}, which no sweep takes
     """
+
+    def __init__(self, *, fail_on_refusal: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fail_on_refusal = fail_on_refusal
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the run's folder and decide."""
-        from datetime import UTC, datetime
-
-        from everstep.retain import of_spec, planning, report
+        from everstep.retain import report
 
         target = self.target()
         self.show_target(context, target)
-        bucket = self.bucket_of(target)
-        plan = self.not_refused(
-            context,
-            lambda: planning.plan_run(
-                bucket,
-                target.run,
-                of_spec.policy(target.retention),
-                now=datetime.now(UTC),
-                settings=of_spec.settings(target.retention),
-            ),
-        )
+        try:
+            plan = self.not_refused(context, lambda: self._plan(target))
+        except AirflowFailException as refused:
+            if self.fail_on_refusal:
+                raise
+            return self._warn(context, target, refused)
         for line in report.table(plan).splitlines():
             self.log.info("%s", line)
         self.log.info("Dry run: %s", report.summary(plan))
         context["ti"].xcom_push("summary", report.summary(plan))
         context["ti"].xcom_push("sweeps", len(plan.swept))
         return plan.as_dict()
+
+    def _plan(self, target: Target) -> RetentionPlan:
+        from datetime import UTC, datetime
+
+        from everstep.retain import of_spec, planning
+
+        return planning.plan_run(
+            self.bucket_of(target),
+            target.run,
+            of_spec.policy(target.retention),
+            now=datetime.now(UTC),
+            settings=of_spec.settings(target.retention),
+        )
+
+    def _warn(self, context: Context, target: Target, refused: AirflowFailException) -> dict[str, Any]:
+        findings = [each.as_dict() for each in getattr(refused, "findings", ())]
+        self.log.warning("No retention plan, and nothing is swept; this task goes on: %s", refused)
+        context["ti"].xcom_push("summary", f"{target.run}: no retention plan: {refused}")
+        context["ti"].xcom_push("sweeps", 0)
+        return {"bucket": target.bucket, "run": target.run, "refused": str(refused), "findings": findings}
 
 
 class SweepOperator(RetentionOperator):
@@ -200,7 +221,7 @@ class SweepOperator(RetentionOperator):
         target = self.target()
         self.show_target(context, target)
         plan = self.not_refused(context, lambda: plans.verify(self.plan))
-        if not _is_true(self.apply):
+        if not is_true(self.apply):
             for unit in plan.swept:
                 self.log.info("would sweep %s: %s", unit.name, "; ".join(unit.reasons))
             self.log.info("Dry run: %s", report.summary(plan))
@@ -227,7 +248,7 @@ class SweepOperator(RetentionOperator):
             )
         settings = SweepSettings(
             trash_age=sweep.trash_age(plan),
-            empty_now=_is_true(self.empty_now),
+            empty_now=is_true(self.empty_now),
             told=lambda line: self.log.info("%s", line),
         )
         return sweep.apply(
@@ -237,7 +258,7 @@ class SweepOperator(RetentionOperator):
             holder=holder_of(context),
             settings=settings,
             objects_per_second=self.objects_per_second,
-            beside_training=_is_true(self.beside_training),
+            beside_training=is_true(self.beside_training),
         )
 
     def _announce(self, context: Context, done: SweepReport) -> None:
@@ -246,7 +267,3 @@ class SweepOperator(RetentionOperator):
             return
         extra = {"plan": done.plan, "swept": done.gone, "emptied": done.emptied, "freed_bytes": done.freed_bytes}
         events[FREED].add(Asset(f"gs://{done.bucket}/{done.run}"), extra=extra)
-
-
-def _is_true(value: bool | str) -> bool:
-    return value if isinstance(value, bool) else value.strip().lower() in ("true", "1", "yes")

@@ -44,6 +44,25 @@ def summary(plan: RetentionPlan) -> str:
     return text
 
 
+def question(plan: RetentionPlan, rows: int = 100) -> str:
+    """Return what a person is shown who approves a plan, in Markdown: what goes and why, what that frees, warnings.
+
+    :param rows: so many of those that go are listed, the newest; the rest is counted
+    """
+    lines = [summary(plan), "", "| goes | step | state | size | why |", "|---|---|---|---|---|"]
+    for unit in plan.swept[:rows]:
+        step = "" if unit.step is None else str(unit.step)
+        why = "; ".join(unit.reasons).replace("|", r"\|")
+        lines.append(f"| {unit.name} | {step} | {unit.state} | {amount(unit.bytes)} | {why} |")
+    if len(plan.swept) > rows:
+        lines += ["", f"and {len(plan.swept) - rows} more"]
+    stays = ", ".join(unit.name for unit in plan.kept if unit.state == "complete" and unit.kind != "leftover")
+    lines += ["", f"Complete and stays: {stays or 'nothing'}", *(f"\nWarning: {each}" for each in plan.warnings)]
+    return "\n".join(
+        [*lines, "", f"gs://{plan.bucket}/{plan.run}, plan {plan.hash} of {plan.made_at:%Y-%m-%d %H:%M} UTC"]
+    )
+
+
 def calendar(plan: RetentionPlan) -> str:
     """Return a line for each day that has backups: one sign for each, from midnight on.
 
