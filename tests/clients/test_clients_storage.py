@@ -109,6 +109,28 @@ async def test_a_run_folder_reads_the_same_by_both_clients(cloud_storage: Any, b
     assert quick.last_known_good == good
 
 
+def test_durable_saves_of_pytorch_count_by_their_own_marker(bucket: BucketClient) -> None:
+    for name, body in {
+        "10/.metadata": b"x",
+        "10/__0_0.distcp": b"x",
+        "20/__0_0.distcp": b"x",
+        "30/.metadata": b"x",
+        "30/.metadata.tmp": b"x",
+        "30/__0_0.distcp": b"x",
+        "40/.metadata": b"x",
+        "40/__0_0.distcp": b"",
+    }.items():
+        put(bucket, f"dcp/checkpoints/{name}", body)
+    put(bucket, "dcp/checkpoints/5/commit_success.txt")
+    put(bucket, "dcp/checkpoints/5/default/d/1")
+    contents = bucket.run(run_folder.contents(RunFolder(bucket.name, "dcp"), Shape(4, 1, None), now=NOW))
+    assert contents.durable_steps == (5, 10)
+    assert contents.incomplete_durable_steps == (20, 30, 40)
+    good = contents.last_known_good
+    assert good is not None
+    assert (good.step, good.tier, good.name) == (10, "durable", "checkpoints/10")
+
+
 def test_looking_for_the_last_known_good_stops_early(bucket: BucketClient) -> None:
     for hour in range(10):
         backup(bucket, "lm", f"2026-11-29_{hour:02d}-00", 10 + hour, 1)

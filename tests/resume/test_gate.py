@@ -74,6 +74,7 @@ def test_an_earlier_step_does_not_pass(gate: FinalStepGateOperator, cloud_storag
 
 
 def test_a_durable_save_of_the_final_step_passes(gate: FinalStepGateOperator, cloud_storage: Any) -> None:
+    put(gate, cloud_storage, "checkpoints/100/default/d/1")
     put(gate, cloud_storage, "checkpoints/100/commit_success.txt")
     assert execute(gate) == {"step": 100, "tier": "durable", "name": "checkpoints/100"}
 

@@ -42,6 +42,12 @@ def storage(cloud_storage: Any) -> StorageAccess:
     return StorageAccess(endpoint=cloud_storage.address)
 
 
+def save(storage: StorageAccess, bucket: str, step: int) -> None:
+    """A complete plain Orbax save."""
+    for name in ("default/d/1", "commit_success.txt"):
+        storage.open(bucket)._bucket.blob(f"lm/checkpoints/{step}/{name}").upload_from_string("")
+
+
 async def taken(inbox: Inbox) -> Any:
     return await inbox.take(20)
 
@@ -124,7 +130,7 @@ async def test_a_sensor_outlasts_a_bucket_that_is_away_for_longer_than_a_request
 ) -> None:
     monkeypatch.setattr(readings, "AWAY_SECONDS", 0.1)
     monkeypatch.setattr(StorageAccess, "open_async", impatient)
-    storage.open(new_bucket)._bucket.blob("lm/checkpoints/5/commit_success.txt").upload_from_string("")
+    save(storage, new_bucket, 5)
     cloud_storage.fault(match=f"GET .*{new_bucket}", status=503, times=6)
     trigger = CheckpointTrigger(
         storage=storage.as_dict(), bucket=new_bucket, run_name="lm", nodes=1, data_parallelism=1,
@@ -151,9 +157,8 @@ async def test_sensors_on_one_run_share_its_reading(storage: StorageAccess, new_
         while not readings._readings:  # noqa: ASYNC110 - the triggers have no event for that
             await asyncio.sleep(0.01)
     assert len(readings._readings) == 1
-    bucket = storage.open(new_bucket)
     for step in (5, 7):
-        bucket._bucket.blob(f"lm/checkpoints/{step}/commit_success.txt").upload_from_string("")
+        save(storage, new_bucket, step)
     events = await asyncio.wait_for(asyncio.gather(*waits), 20)
     assert [event["kind"] for event in events] == ["found"] * 3
     assert events[2]["result"] == {"step": 7, "tier": "durable", "name": "checkpoints/7"}
@@ -168,7 +173,7 @@ async def test_a_sensor_that_starts_after_its_deadline_looks_before_it_gives_up(
             min_step=min_step, deadline=time.time() - 3600, poke_interval=30.0, dwell=0.0,
         )  # fmt: skip
 
-    storage.open(new_bucket)._bucket.blob("lm/checkpoints/5/commit_success.txt").upload_from_string("")
+    save(storage, new_bucket, 5)
     assert (await asyncio.wait_for(trigger(5).wait(), 20))["kind"] == "found"
     late = await asyncio.wait_for(trigger(6).wait(), 20)
     assert late == {"kind": "deadline", "message": "the newest complete checkpoint is step 5 (durable checkpoints/5)"}

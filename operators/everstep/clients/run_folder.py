@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from everstep.checkpoints import catalogue as catalogues
-from everstep.checkpoints import last_known_good, names
+from everstep.checkpoints import last_known_good, names, saves
 from everstep.checkpoints.catalogue import BackupListing, Catalogue, Shape
 from everstep.checkpoints.last_known_good import LastKnownGood
-from everstep.checkpoints.layout import COMMIT_MARKER, DURABLE, HIERARCHY_TEST, RECORDS, RESTORE_VERSION, RunFolder
+from everstep.checkpoints.layout import DURABLE, HIERARCHY_TEST, RECORDS, RESTORE_VERSION, RunFolder
+from everstep.checkpoints.saves import SaveState
 from everstep.clients.requests import ListRequest, ReadRequest, Request, Steps, listing, stored
 
 # How long after its last object a backup may still be on its way.
@@ -30,8 +31,9 @@ Document = dict[str, Any]
 class RunContents:
     """What a run's folder holds.
 
-    `forced` is the backup that `restore.version` names, if any. `unjudged` names the older dated directories that
-    were not looked into, because a newer one was complete.
+    `durable_steps` are those of complete plain saves, Orbax's and PyTorch DCP's, each by its own rule. `forced` is the
+    backup that `restore.version` names, if any. `unjudged` names the older dated directories that were not looked into,
+    because a newer one was complete.
     """
 
     folder: RunFolder
@@ -180,10 +182,9 @@ def _durable(folder: RunFolder) -> Steps[tuple[tuple[int, ...], tuple[int, ...]]
     level = listing((yield [ListRequest(folder.durable_prefix)])[0])
     steps = sorted(int(name) for name in level.folders if name.isdecimal() and int(name) > 0)
     answers = yield [ListRequest(folder.durable_step(step)) for step in steps]
-    complete = []
-    for step, answer in zip(steps, answers, strict=True):
-        if any(item.name == COMMIT_MARKER for item in listing(answer).objects):
-            complete.append(step)
+    levels = [listing(answer) for answer in answers]
+    judged = [saves.judge(step, level.objects, level.folders) for step, level in zip(steps, levels, strict=True)]
+    complete = [each.step for each in judged if each.state is SaveState.COMPLETE]
     return tuple(complete), tuple(step for step in steps if step not in complete)
 
 
