@@ -28,8 +28,9 @@ def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None
         "--mode",
         choices=("check", "emit", "apply"),
         default="check",
-        help="look, print commands and Terraform, or do it",
+        help="look, print a shell script that does it, or do it",
     )
+    parser.add_argument("--terraform", action="store_true", help="with --mode emit: Terraform instead of a script")
     parser.add_argument(
         "--recreate",
         action="store_true",
@@ -47,6 +48,7 @@ def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None
 
 def provision(arguments: argparse.Namespace) -> int:
     """Prints what there is, what was done and what is left; 1 if errors were found."""
+    from everstep.provision import emission
     from everstep.provision.changes import Mode
     from everstep.provision.everything import all_steps
     from everstep.provision.everything import provision as carry_out
@@ -58,8 +60,12 @@ def provision(arguments: argparse.Namespace) -> int:
         steps = all_steps(site, recreate=arguments.recreate, force=arguments.force)
         # Progress goes aside, so that the report can be piped.
         report = carry_out(site, steps, Mode(arguments.mode), lambda line: print(line, file=sys.stderr, flush=True))
+        spec = site.spec
     if arguments.json:
         print(json.dumps(report.as_dict(), indent=1))
+    elif report.mode is Mode.EMIT:
+        file = str(arguments.cluster_file)
+        print(emission.declarations(report, file) if arguments.terraform else emission.script(report, spec, file))
     else:
         _print(report)
     return 1 if errors_of(report.findings) else 0
@@ -72,12 +78,6 @@ def _print(report: Report) -> None:
         print(finding)
     for change in report.left:
         print(change)
-    if report.mode is Mode.EMIT:
-        for change in report.left:
-            print("\n".join(("", f"# {change.object}", *change.commands)))
-        for change in report.left:
-            if change.terraform:
-                print(f"\n{change.terraform}")
     if report.mode is Mode.APPLY:
         print(f"{len(report.done)} changes made")
     else:

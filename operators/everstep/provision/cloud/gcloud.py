@@ -56,6 +56,20 @@ def create_cluster(spec: ClusterSpec) -> str:
     )
 
 
+def get_credentials(spec: ClusterSpec) -> str:
+    """Let kubectl work on the cluster, over the endpoint that the cluster file names."""
+    return command(
+        "container",
+        "clusters",
+        "get-credentials",
+        spec.name,
+        project=spec.project,
+        location=spec.location,
+        dns_endpoint=spec.endpoint == "dns",
+        internal_ip=spec.endpoint == "private",
+    )
+
+
 def update_cluster(spec: ClusterSpec, **flags: object) -> str:
     """Change the cluster; gcloud takes one kind of change at a time."""
     return command("container", "clusters", "update", spec.name, project=spec.project, location=spec.location, **flags)

@@ -23,6 +23,7 @@ from everstep.provision.cloud.policies import (
     run_folders,
     run_reading,
 )
+from everstep.provision.cloud.under_way import cluster_of
 from everstep.spec.findings import Finding, error
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class BucketAccessStep:
         return Look(tuple(findings), tuple(changes))
 
     def _grant(self, name: str, lacking: tuple[Grant, ...], *, exists: bool) -> Change:
-        google = self.site.google()
+        google, spec = self.site.google(), self.site.spec
+        new_cluster = spec if cluster_of(google, spec) is None else None
 
         def act() -> None:
             make_grants(
@@ -65,7 +67,16 @@ class BucketAccessStep:
             wanted="; ".join(str(grant) for grant in lacking),
             act=act,
             commands=tuple(gcloud.grant_on_bucket(name, grant) for grant in lacking),
-            terraform="\n".join(terraform.bucket_member(name, grant, _label(grant)) for grant in lacking),
+            terraform="\n".join(
+                terraform.bucket_member(
+                    name,
+                    grant,
+                    _label(grant),
+                    new_bucket=not exists,
+                    new_cluster=new_cluster if "/workloadIdentityPools/" in grant.member else None,
+                )
+                for grant in lacking
+            ),
         )
 
 

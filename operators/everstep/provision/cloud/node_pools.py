@@ -49,17 +49,23 @@ class NodePoolsStep:
         waiting = joined(google, spec, cluster) if cluster is not None else None
         if waiting is not None:
             return Look(tuple(findings), waiting=waiting)
-        changes = [each for name, pool in wanted for each in self._changes(name, pool, there.get(name))]
+        changes = [
+            each
+            for name, pool in wanted
+            for each in self._changes(name, pool, there.get(name), new_cluster=cluster is None)
+        ]
         return Look(tuple(findings), tuple(changes))
 
-    def _changes(self, name: str, pool: PoolSpec, found: Object | None) -> Iterator[Change]:
+    def _changes(self, name: str, pool: PoolSpec, found: Object | None, *, new_cluster: bool) -> Iterator[Change]:
         if found is None:
             if self.size == "full":
-                yield self._create(name, pool)
+                yield self._create(name, pool, new_cluster=new_cluster)
             return
         if found.get("status") == "ERROR":
             why = f"GKE could not make it: {message_of(found)}"
             yield delete_change(self.site, name, why, "it never worked; it is made anew afterwards")
+            if self.size == "full":
+                yield self._create(name, pool)
             return
         if ((found.get("config") or {}).get("workloadMetadataConfig") or {}).get("mode") != "GKE_METADATA":
             yield self._give_metadata(name, pool)
@@ -72,7 +78,7 @@ class NodePoolsStep:
         if self.size == "zero" and size > 0:
             yield self._resize(name, size, 0, "ends the pods on its nodes and loses what their RAM disks hold")
 
-    def _create(self, name: str, pool: PoolSpec) -> Change:
+    def _create(self, name: str, pool: PoolSpec, *, new_cluster: bool = False) -> Change:
         google, spec = self.site.google(), self.site.spec
         nodes = 0 if pool.flex_start else pool.nodes_per_slice
         body = bodies.node_pool(spec, pool, name, nodes=nodes)
@@ -88,7 +94,7 @@ class NodePoolsStep:
                 google, spec, lambda: google.create_node_pool(spec.project, spec.location, spec.name, body)
             ),
             commands=(gcloud.create_node_pool(spec, pool, name, nodes=nodes),),
-            terraform=terraform.node_pool(spec, pool, name, nodes=nodes),
+            terraform=terraform.node_pool(spec, pool, name, nodes=nodes, new_cluster=new_cluster),
             note="its nodes are billed from then on" if nodes else "nodes come when pods ask for them, for 7 days",
         )
 

@@ -1,7 +1,8 @@
 """The Terraform resources that declare what provisioning would do. Pure.
 
 An object that exists already has to be imported first, or what is said here merged into the resource that declares it
-elsewhere: a comment above each such resource says so.
+elsewhere: a comment above each such resource says so. What needs an object that is declared beside it refers to it, so
+that Terraform makes them in order.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from everstep.provision.cloud import bodies
-from everstep.provision.cloud.hcl import Block, comment, identifier, resource
+from everstep.provision.cloud.hcl import Block, Raw, comment, identifier, resource
 from everstep.provision.cloud.policies import Grant
 from everstep.provision.cloud.principals import workload_pool
 from everstep.spec.cluster import ClusterSpec, PoolSpec
@@ -19,7 +20,8 @@ from everstep.spec.provisioning import BucketSpec
 
 def services(project: str, names: Iterable[str]) -> str:
     """Declare enabled APIs; destroying a declaration disables nothing."""
-    return "\n".join(
+    order = comment("Enabled before all others: terraform apply -target= each of these, then terraform apply")
+    return order + "\n".join(
         resource(
             "google_project_service",
             identifier(name.partition(".")[0]),
@@ -71,8 +73,13 @@ def cluster(spec: ClusterSpec, *, exists: bool = False) -> str:
     return _existing("google_container_cluster", identifier(spec.name), path, text) if exists else text
 
 
-def node_pool(spec: ClusterSpec, pool: PoolSpec, name: str, *, nodes: int, exists: bool = False) -> str:
-    """Declare a node pool that holds one slice."""
+def node_pool(
+    spec: ClusterSpec, pool: PoolSpec, name: str, *, nodes: int, exists: bool = False, new_cluster: bool = False
+) -> str:
+    """Declare a node pool that holds one slice.
+
+    :param new_cluster: the cluster is declared beside it
+    """
     config: dict[str, Any] = {
         "machine_type": pool.machine_type,
         "oauth_scopes": ["https://www.googleapis.com/auth/cloud-platform"],
@@ -93,7 +100,7 @@ def node_pool(spec: ClusterSpec, pool: PoolSpec, name: str, *, nodes: int, exist
         "name": name,
         "project": spec.project,
         "location": spec.location,
-        "cluster": spec.name,
+        "cluster": Raw(f"{_cluster_address(spec)}.name") if new_cluster else spec.name,
         "node_locations": [zone] if zone else None,
         "node_count": nodes,
     }
@@ -148,9 +155,17 @@ def bucket(
     return _existing("google_storage_bucket", identifier(name), f"{project}/{name}", text) if exists else text
 
 
-def bucket_member(name: str, grant: Grant, label: str) -> str:
-    """Declare one member of a role on a bucket; other members and roles are left alone."""
-    values = {"bucket": name, **_binding(grant)}
+def bucket_member(
+    name: str, grant: Grant, label: str, *, new_bucket: bool = False, new_cluster: ClusterSpec | None = None
+) -> str:
+    """Declare one member of a role on a bucket; other members and roles are left alone.
+
+    :param new_bucket: the bucket is declared beside it
+    :param new_cluster: declared beside it; IAM knows its principals only once it is made
+    """
+    bucket = Raw(f"google_storage_bucket.{identifier(name)}.name") if new_bucket else name
+    needed = Raw(f"[{_cluster_address(new_cluster)}]") if new_cluster is not None else None
+    values = {"bucket": bucket, **_binding(grant), "depends_on": needed}
     return resource("google_storage_bucket_iam_member", identifier(name, label), values)
 
 
@@ -158,6 +173,10 @@ def key_member(key: str, grant: Grant) -> str:
     """Declare one member of a role on a Cloud KMS key."""
     values = {"crypto_key_id": key, **_binding(grant)}
     return resource("google_kms_crypto_key_iam_member", identifier(key.rpartition("/")[2], "storage"), values)
+
+
+def _cluster_address(spec: ClusterSpec) -> str:
+    return f"google_container_cluster.{identifier(spec.name)}"
 
 
 def _binding(grant: Grant) -> dict[str, Any]:

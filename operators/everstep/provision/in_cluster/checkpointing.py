@@ -153,7 +153,11 @@ class CheckpointConfigurations:
             f"RAM disk {spec['inMemoryVolumeSize']}, bucket {spec['cloudStorageBucketName']}, "
             f"nodes {spec['nodeSelector'][configuration.INSTANCE_TYPE]}",
             act,
-            (texts.kubectl_create(marked),),
+            # The add-on brings the kind moments after it is enabled.
+            (
+                texts.kubectl("wait", "--for=create", f"--timeout={KIND_SECONDS:.0f}s", f"crd/{CHECKPOINT_DEFINITION}"),
+                texts.kubectl_create(marked),
+            ),
             texts.terraform(marked),
             note="takes that much RAM of each node",
         )

@@ -15,7 +15,7 @@ from everstep.clients.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS,
 from everstep.provision.changes import Change, Look, Waiting
 from everstep.provision.in_cluster import texts
 from everstep.provision.in_cluster.reading import Reader
-from everstep.provision.in_cluster.resources_raised import raised
+from everstep.provision.in_cluster.resources_raised import Patch, raised
 from everstep.spec.findings import Finding, FindingsError, error, note, warning
 
 if TYPE_CHECKING:
@@ -63,14 +63,9 @@ class JobSetController:
             )
             return Look((*absence, seen))
         findings = (*absence, *self._too_old(deployment))
-        patch = raised(
-            deployment,
-            cpu=self._spec.jobset.manager_cpu,
-            memory=self._spec.jobset.manager_memory,
-            memory_limit=self._spec.jobset.manager_memory_limit,
-        )
+        patch = self._raised(deployment)
         if patch is not None:
-            return Look(findings, (self._raise(deployment, patch.body, patch.found, patch.wanted),))
+            return Look(findings, (self._raise(deployment, patch),))
         return Look(findings, waiting=None if is_available(deployment) else self._availability(deployment))
 
     def _is_there(self, document: Object) -> bool:
@@ -83,19 +78,30 @@ class JobSetController:
         def act() -> Waiting | None:
             for document in lacking:
                 self._create(document)
-            (deployment,) = (each for each in documents if each["kind"] == "Deployment")
-            return self._availability(deployment)
+            return self._availability(made)
 
         path = self._spec.jobset.manifest
+        (made,) = (each for each in documents if each["kind"] == "Deployment")
+        patch = self._raised(made)
         return Change(
             "JobSet controller",
             "install",
             f"{len(documents) - len(lacking)} of {len(documents)} objects" if defined else "not there",
-            f"{_image_of(documents)}: {len(documents)} objects of {path}",
+            f"{_image_of(documents)}: {len(documents)} objects of {path}"
+            + (f"; then its manager raised to {patch.wanted}" if patch is not None else ""),
             act,
             (
-                texts.kubectl("apply", "--server-side", "-f", str(path)),
-                texts.kubectl("wait", "-n", JOBSET_NAMESPACE, "--for=condition=Available", "deployment", "--all"),
+                texts.kubectl("apply", "--server-side", "-f", str(self._folder / str(path))),
+                *(() if patch is None else (_patch_command(made, patch),)),
+                texts.kubectl(
+                    "wait",
+                    "-n",
+                    JOBSET_NAMESPACE,
+                    "--for=condition=Available",
+                    f"--timeout={self._seconds:.0f}s",
+                    "deployment",
+                    made["metadata"]["name"],
+                ),
             ),
             note="takes the rights of a cluster administrator, since it grants the controller its own",
         )
@@ -122,29 +128,30 @@ class JobSetController:
                 ],
             ) from failure
 
-    def _raise(self, deployment: Object, body: Object, found: str, wanted: str) -> Change:
+    def _raised(self, deployment: Object) -> Patch | None:
+        wanted = self._spec.jobset
+        return raised(
+            deployment, cpu=wanted.manager_cpu, memory=wanted.manager_memory, memory_limit=wanted.manager_memory_limit
+        )
+
+    def _raise(self, deployment: Object, patch: Patch) -> Change:
         name = deployment["metadata"]["name"]
 
         def act() -> Waiting | None:
             try:
-                self._reader.client.patch(DEPLOYMENTS, name, body, JOBSET_NAMESPACE, strategic=True)
+                self._reader.client.patch(DEPLOYMENTS, name, patch.body, JOBSET_NAMESPACE, strategic=True)
             except Conflict:
                 # Changed since the look: look again.
                 return None
             return self._availability(deployment)
 
-        shown = {"spec": body["spec"]}
         return Change(
             f"Deployment {JOBSET_NAMESPACE}/{name}",
             "update",
-            found,
-            wanted,
+            patch.found,
+            patch.wanted,
             act,
-            (
-                texts.kubectl(
-                    "patch", "deployment", name, "-n", JOBSET_NAMESPACE, "--type=strategic", "-p", texts.flow(shown)
-                ),
-            ),
+            (_patch_command(deployment, patch),),
             note="restarts the controller's pod; running sets go on",
         )
 
@@ -184,6 +191,12 @@ class JobSetController:
     def _documents(self) -> list[Object]:
         path = self._spec.jobset.manifest
         return [] if path is None else read_manifest(self._folder / path)
+
+
+def _patch_command(deployment: Object, patch: Patch) -> str:
+    shown = texts.flow({"spec": patch.body["spec"]})
+    name = deployment["metadata"]["name"]
+    return texts.kubectl("patch", "deployment", name, "-n", JOBSET_NAMESPACE, "--type=strategic", "-p", shown)
 
 
 def manager(deployments: Iterable[Object]) -> Object | None:

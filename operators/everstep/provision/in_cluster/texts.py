@@ -32,9 +32,15 @@ def kubectl(*words: str) -> str:
 
 
 def terraform(body: Mapping[str, Any]) -> str:
-    """Return HCL for Terraform's `kubernetes` provider that declares the object."""
+    """Return HCL for Terraform's `kubernetes` provider that declares the object.
+
+    That provider asks the cluster for an object's kind when it plans, so that the cluster has to be there by then.
+    """
     name = re.sub(r"\W", "_", f"{body['kind']}_{body['metadata']['name']}".lower())
     # In a heredoc `${` and `%{` would begin expressions.
     text = manifest(body).replace("${", "$${").replace("%{", "%%{")
     indented = "".join(f"    {line}\n" for line in text.splitlines())
-    return f'resource "kubernetes_manifest" "{name}" {{\n  manifest = yamldecode(<<-EOT\n{indented}  EOT\n  )\n}}'
+    order = "# Planned once the cluster is there and serves the kind: apply what is above first.\n"
+    return (
+        f'{order}resource "kubernetes_manifest" "{name}" {{\n  manifest = yamldecode(<<-EOT\n{indented}  EOT\n  )\n}}'
+    )
