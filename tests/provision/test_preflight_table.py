@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.provision.test_preflight import backup, make_node, patch_status, put, subject
 
+from everstep.clients.access import ClusterAccess, GoogleAccess
+from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import (
     CHECKPOINT_CONFIGURATIONS,
     CHECKPOINTING_NAMESPACE,
+    CLUSTER_QUEUES,
     DAEMON_SETS,
     DEPLOYMENTS,
+    LOCAL_QUEUES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
+    SERVICE_ACCOUNTS,
 )
-from everstep.provision import preflight
+from everstep.provision import checks_of_place, preflight
 from everstep.provision.preflight import Subject
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.findings import Finding, FindingsError
 from everstep.spec.parsing import merge, parse
 from everstep.spec.training import TrainingSpec
+from everstep_sandbox.google.testing import running_google
+from everstep_sandbox.kubernetes.kubeconfig import kubeconfig
 
 pytestmark = pytest.mark.sandbox
 __all__ = ["subject"]
@@ -191,6 +204,26 @@ def default_class(subject: Subject) -> None:
     subject.cluster.create(PRIORITY_CLASSES, {**body, "value": 5, "globalDefault": True})
 
 
+def other_bucket(subject: Subject, **settings: Any) -> Subject:
+    """The subject with another bucket, made with these settings."""
+    name = f"other-{unique(subject)}"
+    body = {"name": name, "hierarchicalNamespace": {"enabled": True}, **settings}
+    uniform = {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}
+    storage = subject.bucket.library_client._connection.API_BASE_URL
+    data = json.dumps({**body, **uniform}).encode()
+    url = f"{storage}/storage/v1/b?project=everstep"
+    urllib.request.urlopen(urllib.request.Request(url, data, {"Content-Type": "application/json"})).close()
+    return replace(subject, bucket=type(subject.bucket)(subject.bucket._open_client, name))
+
+
+def pulls_with(subject: Subject, secret: str) -> Subject:
+    """The subject with an account that pulls images with a secret."""
+    name = f"puller-{unique(subject)}"
+    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    subject.cluster.create(SERVICE_ACCOUNTS, {**body, "imagePullSecrets": [{"name": secret}]}, "default")
+    return respec(subject, {"trainer.service_account": name})
+
+
 Act = Callable[[Subject], Any]
 # What is done to the cluster or bucket, severity, object, a piece of what is said.
 PLACES: list[tuple[str, Act, str, str, str]] = [
@@ -214,6 +247,13 @@ PLACES: list[tuple[str, Act, str, str, str]] = [
         "error",
         "ServiceAccount default/nobody",
         "kubectl create serviceaccount nobody",
+    ),
+    (
+        "no pull secret",
+        lambda s: pulls_with(s, "registry"),
+        "error",
+        "Secret default/registry",
+        "kubectl create secret docker-registry registry -n default",
     ),
     ("no queue", lambda s: respec(s, {}, {"queue": "main"}), "error", "LocalQueue default/main", "set queue: null"),
     (
@@ -337,6 +377,27 @@ PLACES: list[tuple[str, Act, str, str, str]] = [
         "--enable-hierarchical-namespace",
     ),
     (
+        "a flat bucket",
+        lambda s: other_bucket(s, hierarchicalNamespace={"enabled": False}),
+        "error",
+        "gs://other-",
+        "an existing one can't be given it",
+    ),
+    (
+        "a far bucket",
+        lambda s: other_bucket(s, location="EUROPE-WEST4"),
+        "warning",
+        "gs://other-",
+        "location europe-west4 for a cluster in us-east5",
+    ),
+    (
+        "a bucket that keeps what was deleted",
+        lambda s: other_bucket(s, softDeletePolicy={"retentionDurationSeconds": str(7 * 86400)}),
+        "note",
+        "gs://other-",
+        "billed in full for 7 days more; expected off, where retention keeps its own trash; remedy: gcloud storage",
+    ),
+    (
         "forced to nothing",
         lambda s: put(s, "restore.version", "2026-11-01_10-00"),
         "error",
@@ -375,5 +436,148 @@ def test_what_is_wrong_with_cluster_and_bucket(
         subject.cluster.delete(PODS, f"victim-{unique(subject)}", "default")
 
 
+LOCAL = LOCAL_QUEUES.path("default", "main")
+BEHIND = CLUSTER_QUEUES.path(None, "tpus")
+ADMITS = {"status": {"conditions": [{"type": "Active", "status": "True"}]}}
+IDLE = {"status": {"conditions": [{"type": "Active", "status": "False", "message": "no flavor tpu"}]}}
+LEADS = {"spec": {"clusterQueue": "tpus"}}
+# Objects of Kueue as its documentation has them: there is no Kueue in the sandbox.
+QUEUES: list[tuple[str, dict[str, Edits], str, str, str]] = [
+    ("an idle queue", {LOCAL: LEADS | IDLE, BEHIND: ADMITS}, "error", "LocalQueue default/main", "no flavor tpu"),
+    ("no cluster queue", {LOCAL: LEADS | ADMITS}, "error", "ClusterQueue tpus", "kubectl get clusterqueues"),
+    (
+        "an idle cluster queue",
+        {LOCAL: LEADS | ADMITS, BEHIND: IDLE},
+        "error",
+        "ClusterQueue tpus",
+        "kubectl describe clusterqueue tpus",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("objects", "severity", "where", "told"), [row[1:] for row in QUEUES], ids=[row[0] for row in QUEUES]
+)
+def test_what_is_wrong_with_queues(
+    run_data: Edits,
+    cluster_data: Edits,
+    tmp_path: Path,
+    objects: dict[str, Edits],
+    severity: str,
+    where: str,
+    told: str,
+) -> None:
+    spec = parse(TrainingSpec, run_data, "run").on(parse(ClusterSpec, {**cluster_data, "queue": "main"}, "cluster"))
+    with canned_api(tmp_path, objects) as client:
+        assert_told(list(checks_of_place.queue(client, spec)), severity, where, told)
+
+
+def test_a_queue_that_admits_is_not_remarked_on(run_data: Edits, cluster_data: Edits, tmp_path: Path) -> None:
+    spec = parse(TrainingSpec, run_data, "run").on(parse(ClusterSpec, {**cluster_data, "queue": "main"}, "cluster"))
+    with canned_api(tmp_path, {LOCAL: LEADS | ADMITS, BEHIND: ADMITS}) as client:
+        assert list(checks_of_place.queue(client, spec)) == []
+
+
+@contextmanager
+def canned_api(folder: Path, objects: Mapping[str, Edits]) -> Iterator[KubernetesClient]:
+    """An HTTP server that has these objects by their paths and no others, and a client of it."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = objects.get(self.path)
+            body = json.dumps(found if found is not None else {"kind": "Status", "message": "not found"}).encode()
+            self.send_response(200 if found is not None else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        path = folder / "kubeconfig"
+        path.write_text(kubeconfig(f"http://127.0.0.1:{server.server_port}", "token"))
+        with ClusterAccess.of_kubeconfig(path).open() as client:
+            yield client
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_pull_secrets_that_may_not_be_read_are_told_as_such(subject: Subject, bare_kubernetes: Any) -> None:
+    checked = pulls_with(subject, "registry")
+    bare_kubernetes.fault(match="/secrets/registry", status=403, times=1)
+    assert_told(preflight.check(checked), "note", "Secret default/registry", "the launcher reads no secrets")
+
+
+OPEN = {"dnsEndpointConfig": {"allowExternalTraffic": True}}
+NETWORKS = {"enabled": True, "cidrBlocks": [{"cidrBlock": "203.0.113.0/24"}]}
+# What the cluster file's endpoint is, what GKE says of the cluster's endpoints (None: of no such cluster).
+ENDPOINTS: list[tuple[str, str, Edits | None, str, str, str]] = [
+    ("no cluster", "dns", None, "error", "cluster sandbox", "gcloud container clusters list"),
+    ("DNS endpoint off", "dns", {}, "error", "cluster sandbox", "--enable-dns-access"),
+    ("no private address", "private", OPEN, "error", "cluster sandbox", "endpoint: dns in the cluster file"),
+    (
+        "no IP endpoints",
+        "private",
+        {"ipEndpointsConfig": {"enabled": False}},
+        "error",
+        "cluster sandbox",
+        "--enable-ip-access",
+    ),
+    (
+        "a private address within the region",
+        "private",
+        {"ipEndpointsConfig": {"enabled": True, "privateEndpoint": "10.0.0.2", "globalAccess": False}},
+        "note",
+        "cluster sandbox",
+        "--enable-master-global-access",
+    ),
+    (
+        "no public address",
+        "public",
+        {"ipEndpointsConfig": {"enabled": True, "enablePublicEndpoint": False}},
+        "error",
+        "cluster sandbox",
+        "endpoint: dns or private",
+    ),
+    (
+        "authorised networks",
+        "public",
+        {"ipEndpointsConfig": {"enabled": True, "enablePublicEndpoint": True, "authorizedNetworksConfig": NETWORKS}},
+        "note",
+        "cluster sandbox",
+        "203.0.113.0/24",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "endpoints", "severity", "where", "told"),
+    [row[1:] for row in ENDPOINTS],
+    ids=[r[0] for r in ENDPOINTS],
+)
+def test_what_gke_says_of_the_endpoint(
+    subject: Subject, tmp_path: Path, endpoint: str, endpoints: Edits | None, severity: str, where: str, told: str
+) -> None:
+    with running_google(tmp_path, speed=300) as google:
+        open_google = GoogleAccess(endpoint=google.address).open
+        with open_google() as client:
+            client.enable_services("everstep-sandbox", ["container.googleapis.com"])
+        if endpoints is not None:
+            seed = {"name": "sandbox", "location": "us-east5-a", "controlPlaneEndpointsConfig": endpoints}
+            google.command("clusters", seed)
+        checked = replace(respec(subject, {}, {"endpoint": endpoint}), google=open_google)
+        assert_told(preflight.check(checked), severity, where, told)
+
+
+def test_a_gke_that_refuses_to_describe_the_cluster_is_a_warning(subject: Subject, tmp_path: Path) -> None:
+    with running_google(tmp_path, speed=300) as google:
+        google.command("faults", {"match": "/clusters/", "status": 403, "times": 1})
+        checked = replace(respec(subject, {}, {"endpoint": "dns"}), google=GoogleAccess(endpoint=google.address).open)
+        assert_told(preflight.check(checked), "warning", "the endpoint", "can't be looked at")
+
+
 def test_the_table_is_long_enough() -> None:
-    assert len(FILES) + len(PLACES) >= 60
+    assert len(FILES) + len(PLACES) + len(QUEUES) + len(ENDPOINTS) >= 60

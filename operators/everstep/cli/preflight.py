@@ -30,16 +30,21 @@ def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None
 
 def preflight(arguments: argparse.Namespace) -> int:
     """Prints every finding; 1 if one of them is an error."""
-    from everstep.clients.access import ClusterAccess, StorageAccess
+    from functools import partial
+
+    from everstep.clients.access import ClusterAccess, GoogleAccess, StorageAccess
     from everstep.provision import preflight as checks
     from everstep.spec.findings import errors_of
     from everstep.spec.training import TrainingSpec
 
     spec = TrainingSpec.from_yaml(arguments.run_file, beside=Path.cwd())
     access = ClusterAccess.of_kubeconfig(Path(arguments.kubeconfig).expanduser(), spec.cluster)
+    google = (
+        None if spec.cluster_spec.endpoint == "kubeconfig" else partial(GoogleAccess().open, patience=PATIENCE_SECONDS)
+    )
     with access.open(patience=PATIENCE_SECONDS) as cluster:
         bucket = StorageAccess().open(spec.bucket, patience=PATIENCE_SECONDS)
-        findings = checks.check(checks.Subject(spec, cluster, bucket))
+        findings = checks.check(checks.Subject(spec, cluster, bucket, google=google))
     for finding in findings:
         print(finding)
     errors = len(errors_of(findings))

@@ -97,9 +97,9 @@ class ClusterAccess:
         """Return a client that blocks, and tries for `patience` seconds to get an answer."""
         return KubernetesClient(self._api_client, backoff=Backoff(give_up_after=patience))
 
-    def open_async(self) -> AsyncKubernetesClient:
-        """Return a client for the running event loop."""
-        return AsyncKubernetesClient(self._async_api_client)
+    def open_async(self, *, patience: float = PATIENCE_SECONDS) -> AsyncKubernetesClient:
+        """Return a client for the running event loop, which tries for `patience` seconds to get an answer."""
+        return AsyncKubernetesClient(self._async_api_client, backoff=Backoff(give_up_after=patience))
 
     @property
     def _way(self) -> str:

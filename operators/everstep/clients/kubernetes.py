@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from everstep.clients import errors
@@ -18,6 +20,18 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 USER_AGENT = "everstep"
 REQUEST_SECONDS = 30.0
 PAGE = 500
+
+
+@dataclass(frozen=True)
+class Server:
+    """Whom a client talks to.
+
+    :param url: the API server's address
+    :param authority: the certificates (PEM) that vouch for it; empty when the machine's own, or none, are trusted
+    """
+
+    url: str
+    authority: str
 
 
 class KubernetesClient:
@@ -122,6 +136,13 @@ class KubernetesClient:
         """Return the server's version, such as `v1.34.1-gke.200`."""
         return str(self._request("GET", "/version").get("gitVersion", ""))
 
+    def server(self) -> Server:
+        """Return whom this client talks to, without asking anybody. Raises NotConfigured when that is not said."""
+        configuration = self._opened().configuration
+        authority = configuration.ssl_ca_cert if configuration.verify_ssl else None
+        with errors.translated("the cluster's certificate authority"):
+            return Server(str(configuration.host), Path(authority).read_text() if authority else "")
+
     def _pages(self, path: str, query: list[tuple[str, str]]) -> Iterator[Object]:
         token = ""
         while True:
@@ -163,13 +184,11 @@ class KubernetesClient:
     def _send_once(
         self, method: str, path: str, query: list[tuple[str, str]], body: Mapping[str, Any] | None, content_type: str
     ) -> bytes:
-        if self._client is None:
-            self._client = self._open_client()
-            self._client.user_agent = USER_AGENT
+        client = self._opened()
         headers = {"Accept": "application/json, */*"}
         if body is not None:
             headers["Content-Type"] = content_type
-        response = self._client.call_api(
+        response = client.call_api(
             path,
             method,
             query_params=query,
@@ -180,6 +199,12 @@ class KubernetesClient:
             _request_timeout=REQUEST_SECONDS,
         )
         return bytes(response.data)
+
+    def _opened(self) -> Any:
+        if self._client is None:
+            self._client = self._open_client()
+            self._client.user_agent = USER_AGENT
+        return self._client
 
 
 def list_query(labels: str, fields: str) -> list[tuple[str, str]]:

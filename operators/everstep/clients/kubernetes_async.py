@@ -58,6 +58,10 @@ class AsyncKubernetesClient:
         except errors.NotFound:
             return None
 
+    async def version(self) -> str:
+        """Return the server's version, such as `v1.34.1-gke.200`."""
+        return str((await self._request("GET", "/version")).get("gitVersion", ""))
+
     async def list_all(
         self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Object], str]:

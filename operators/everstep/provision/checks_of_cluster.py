@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
 from typing import Any
 
 from everstep.clients.kubernetes import KubernetesClient
@@ -16,12 +15,9 @@ from everstep.clients.resources import (
     DEPLOYMENTS,
     JOBSET_DEFINITION,
     JOBSET_NAMESPACE,
-    LOCAL_QUEUES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
-    RESOURCE_QUOTAS,
-    SERVICE_ACCOUNTS,
 )
 from everstep.launch import labels
 from everstep.provision.in_cluster import drivers
@@ -29,7 +25,7 @@ from everstep.provision.in_cluster import jobset as controller
 from everstep.provision.in_cluster.configuration import memory_findings
 from everstep.provision.priority_classes import compare, default_findings
 from everstep.spec.findings import Finding, error, note, warning
-from everstep.spec.quantities import as_quantity, format_bytes, parse_bytes, quantity_value
+from everstep.spec.quantities import format_bytes, parse_bytes, quantity_value
 from everstep.spec.training import TrainingSpec
 
 PROVISION = "everstep provision CLUSTER_FILE --mode apply, or the DAG provision_checkpointing"
@@ -89,71 +85,6 @@ def default_class(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Find
     """Does the cluster give a class to every pod that names none? Then nothing of them gives way as expected."""
     if spec.priority is not None:
         yield from default_findings(client.list_all(PRIORITY_CLASSES))
-
-
-def service_account(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
-    """Is the pods' service account there? Without it no pod is made, and only an event says so."""
-    name = spec.trainer.service_account
-    if name is not None and client.find(SERVICE_ACCOUNTS, name, spec.cluster_spec.namespace) is None:
-        yield error(
-            f"ServiceAccount {spec.cluster_spec.namespace}/{name}",
-            "not there",
-            "one that may write the run's folder",
-            f"kubectl create serviceaccount {name} -n {spec.cluster_spec.namespace}, and grant it the bucket",
-        )
-
-
-def queue(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
-    """Is the queue of the cluster file there?"""
-    name = spec.cluster_spec.queue
-    found = None if name is None else client.find(LOCAL_QUEUES, name, spec.cluster_spec.namespace)
-    if name is not None and found is None:
-        yield error(
-            f"LocalQueue {spec.cluster_spec.namespace}/{name}",
-            "not there",
-            "the queue that the cluster file names",
-            "make the queue, or set queue: null in the cluster file",
-        )
-        return
-    if found is None:
-        return
-    conditions = (found.get("status") or {}).get("conditions") or ()
-    inactive = next((each for each in conditions if each["type"] == "Active" and each["status"] != "True"), None)
-    if inactive is not None:
-        yield error(
-            f"LocalQueue {spec.cluster_spec.namespace}/{name}",
-            f"not active: {inactive.get('message') or inactive.get('reason')}",
-            "an active queue: nothing in it is ever admitted",
-            f"kubectl describe localqueue {name} -n {spec.cluster_spec.namespace}",
-        )
-
-
-def quota(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
-    """Would a ResourceQuota refuse the run's pods? Only an event would say so."""
-    namespace = spec.cluster_spec.namespace
-    needed: dict[str, Decimal] = {"pods": Decimal(spec.nodes), "count/pods": Decimal(spec.nodes)}
-    needed[f"requests.{spec.pool.resource}"] = Decimal(spec.nodes * spec.pool.chips_per_node)
-    for key, asked in (("cpu", spec.trainer.resources.cpu), ("memory", spec.trainer.resources.memory)):
-        if asked is not None:
-            value = quantity_value(as_quantity(asked) if key == "memory" else asked) or Decimal(0)
-            needed[key] = needed[f"requests.{key}"] = value * spec.nodes
-    for each in client.list_all(RESOURCE_QUOTAS, namespace):
-        body = each.get("spec") or {}
-        if body.get("scopes") or body.get("scopeSelector"):
-            continue
-        used = (each.get("status") or {}).get("used") or {}
-        for key, limit in (body.get("hard") or {}).items():
-            most, taken = quantity_value(limit), quantity_value(used.get(key, 0)) or Decimal(0)
-            if most is None or key not in needed:
-                continue
-            if needed[key] + taken > most:
-                tell = error if needed[key] > most else warning
-                yield tell(
-                    f"ResourceQuota {namespace}/{each['metadata']['name']}",
-                    f"{key}: {limit} at most, {used.get(key, 0)} used, {needed[key]} needed by the run",
-                    "room for all pods of the run, or they are never made",
-                    f"kubectl edit resourcequota {each['metadata']['name']} -n {namespace}, or ask for fewer slices",
-                )
 
 
 def checkpoint_configuration(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:

@@ -19,8 +19,6 @@ from everstep.spec.findings import Finding, error, note, warning
 from everstep.spec.training import TrainingSpec
 from everstep.watch import run_state
 
-NO_BUCKET = "no such bucket"
-
 
 def jobset(client: KubernetesClient, spec: TrainingSpec, holder: str | None) -> Iterator[Finding]:
     """Is there a JobSet of the run's name, and may it be touched?"""
@@ -63,28 +61,6 @@ def lease(bucket: BucketClient, client: KubernetesClient, spec: TrainingSpec, ho
     if binding is not None:
         yield (
             binding if holder is not None else warning(binding.object, binding.found, binding.expected, binding.remedy)
-        )
-
-
-def bucket(client: BucketClient) -> Iterator[Finding]:
-    """Is the bucket there, and does it have the hierarchical namespace that the replicator needs?"""
-    where = f"gs://{client.name}"
-    try:
-        hierarchical = client.is_hierarchical()
-    except NotFound:
-        yield error(
-            where,
-            NO_BUCKET,
-            "the bucket of the checkpoint configuration",
-            f"gcloud storage buckets create {where} --enable-hierarchical-namespace --uniform-bucket-level-access",
-        )
-        return
-    if not hierarchical:
-        yield error(
-            where,
-            "no hierarchical namespace",
-            "one, because backups become whole by renaming folders",
-            "make a new bucket: an existing one can't be given it",
         )
 
 

@@ -23,8 +23,9 @@ def all_steps(site: Site, *, recreate: bool = False, force: bool = False) -> lis
     """
     from everstep.provision.cloud.steps import cloud_steps
     from everstep.provision.in_cluster.steps import in_cluster_steps
+    from everstep.provision.way_in import WayInStep
 
-    return [*cloud_steps(site), *in_cluster_steps(site, recreate=recreate, force=force)]
+    return [*cloud_steps(site), WayInStep(site), *in_cluster_steps(site, recreate=recreate, force=force)]
 
 
 def provision(site: Site, steps: Iterable[Step], mode: Mode, tell: Callable[[str], None]) -> Report:

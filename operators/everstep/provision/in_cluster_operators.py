@@ -12,51 +12,65 @@ if TYPE_CHECKING:
     from everstep.provision.site import Site
 
 
-class EnsureJobSetOperator(ClusterOperator):
+class InClusterOperator(ClusterOperator):
+    """Base of operators that change what a cluster holds: first of all, it has to be the cluster file's cluster."""
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps, in order."""
+        from everstep.provision.way_in import WayInStep
+
+        return [WayInStep(site), *self.inner_steps(site)]
+
+    def inner_steps(self, site: Site) -> list[Step]:
+        """Return the steps inside the cluster, in order."""
+        raise NotImplementedError
+
+
+class EnsureJobSetOperator(InClusterOperator):
     """Have the JobSet controller there, new enough, and with the resources that large sets need.
 
     It is installed only from a manifest that the cluster file names.
     """
 
-    def steps(self, site: Site) -> list[Step]:
-        """Return the steps."""
+    def inner_steps(self, site: Site) -> list[Step]:
+        """Return the steps inside the cluster, in order."""
         from everstep.provision.in_cluster.steps import jobset_steps
 
         return jobset_steps(site)
 
 
-class EnsurePriorityClassesOperator(ClusterOperator):
+class EnsurePriorityClassesOperator(InClusterOperator):
     """Make the priority classes of the cluster file where they lack; an existing one is never changed."""
 
-    def steps(self, site: Site) -> list[Step]:
-        """Return the steps."""
+    def inner_steps(self, site: Site) -> list[Step]:
+        """Return the steps inside the cluster, in order."""
         from everstep.provision.in_cluster.steps import priority_class_steps
 
         return priority_class_steps(site)
 
 
-class EnsureCheckpointingOperator(ClusterOperator):
+class EnsureCheckpointingOperator(InClusterOperator):
     """Have the cluster file's CheckpointConfigurations, with the driver ready on every node that they select.
 
     :param recreate: delete and make anew one that differs, which wipes the RAM disks of its nodes (templated)
     :param force: also while a JobSet uses its driver (templated)
     """
 
-    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "recreate", "force")
+    template_fields: Sequence[str] = (*InClusterOperator.template_fields, "recreate", "force")
 
     def __init__(self, *, recreate: bool | str = False, force: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.recreate = recreate
         self.force = force
 
-    def steps(self, site: Site) -> list[Step]:
-        """Return the steps."""
+    def inner_steps(self, site: Site) -> list[Step]:
+        """Return the steps inside the cluster, in order."""
         from everstep.provision.in_cluster.steps import checkpointing_steps
 
         return checkpointing_steps(site, recreate=as_flag(self.recreate), force=as_flag(self.force))
 
 
-class RemoveCheckpointingOperator(ClusterOperator):
+class RemoveCheckpointingOperator(InClusterOperator):
     """Delete the cluster file's CheckpointConfigurations and wait until drivers and RAM disks are gone.
 
     Buckets are left as they are. Refused while a JobSet uses a driver.
@@ -64,54 +78,54 @@ class RemoveCheckpointingOperator(ClusterOperator):
     :param force: also then: its pods lose their volume, and what has no backup or durable save is lost (templated)
     """
 
-    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "force")
+    template_fields: Sequence[str] = (*InClusterOperator.template_fields, "force")
 
     def __init__(self, *, force: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.force = force
 
-    def steps(self, site: Site) -> list[Step]:
-        """Return the steps."""
+    def inner_steps(self, site: Site) -> list[Step]:
+        """Return the steps inside the cluster, in order."""
         from everstep.provision.removal import removal_steps
 
         return removal_steps(site, force=as_flag(self.force))
 
 
-class PrepareUpgradeOperator(ClusterOperator):
+class PrepareUpgradeOperator(InClusterOperator):
     """Before a cluster is upgraded: let every run on the drivers save durably, suspend it, delete the configurations.
 
     :param upgrade: its name, such as the version that it leads to (templated)
     :param unsaved: suspend also runs that can't be asked for a save (templated)
     """
 
-    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "upgrade", "unsaved")
+    template_fields: Sequence[str] = (*InClusterOperator.template_fields, "upgrade", "unsaved")
 
     def __init__(self, *, upgrade: str, unsaved: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.upgrade = upgrade
         self.unsaved = unsaved
 
-    def steps(self, site: Site) -> list[Step]:
-        """Return the steps."""
+    def inner_steps(self, site: Site) -> list[Step]:
+        """Return the steps inside the cluster, in order."""
         from everstep.provision.upgrade import before_upgrade
 
         return before_upgrade(site, self.upgrade, unsaved=as_flag(self.unsaved))
 
 
-class FinishUpgradeOperator(ClusterOperator):
+class FinishUpgradeOperator(InClusterOperator):
     """After a cluster was upgraded: make the configurations anew, wait for drivers, resume what was suspended for it.
 
     :param upgrade: the name that PrepareUpgradeOperator was given (templated)
     """
 
-    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "upgrade")
+    template_fields: Sequence[str] = (*InClusterOperator.template_fields, "upgrade")
 
     def __init__(self, *, upgrade: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.upgrade = upgrade
 
-    def steps(self, site: Site) -> list[Step]:
-        """Return the steps."""
+    def inner_steps(self, site: Site) -> list[Step]:
+        """Return the steps inside the cluster, in order."""
         from everstep.provision.upgrade import after_upgrade
 
         return after_upgrade(site, self.upgrade)

@@ -10,21 +10,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from everstep.clients.errors import Forbidden, NotConfigured, RemoteError
+from everstep.clients.google import GoogleCloud
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.storage import BucketClient
-from everstep.provision import checks_of_cluster, checks_of_run
+from everstep.provision import checks_of_bucket, checks_of_cluster, checks_of_place, checks_of_run
 from everstep.spec.findings import Finding, FindingsError, error, errors_of, warning
 from everstep.spec.training import TrainingSpec
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What preflight looks at. `holder` is who would launch the run, if that is known."""
+    """What preflight looks at.
+
+    :param holder: who would launch the run, if that is known
+    :param google: opens a way to GKE, given where the cluster is looked up there
+    """
 
     spec: TrainingSpec
     cluster: KubernetesClient
     bucket: BucketClient
     holder: str | None = None
+    google: Callable[[], GoogleCloud] | None = None
 
 
 Check = Callable[[Subject], Iterator[Finding]]
@@ -40,14 +46,16 @@ class Named:
 
 
 # In the order in which a person would look. The first ones decide whether the others can be asked at all.
+ENDPOINT = Named("the endpoint", lambda subject: checks_of_place.endpoint(subject.google, subject.spec), needed=False)
 REACH = Named("the cluster", lambda subject: checks_of_cluster.reach(subject.cluster))
 CLUSTER = (
     Named("JobSet", lambda subject: checks_of_cluster.jobset(subject.cluster, subject.spec), needed=False),
     Named("priority classes", lambda subject: checks_of_cluster.priority(subject.cluster, subject.spec)),
     Named("a default class", lambda subject: checks_of_cluster.default_class(subject.cluster, subject.spec), False),
-    Named("service account", lambda subject: checks_of_cluster.service_account(subject.cluster, subject.spec), False),
-    Named("quota", lambda subject: checks_of_cluster.quota(subject.cluster, subject.spec), needed=False),
-    Named("queue", lambda subject: checks_of_cluster.queue(subject.cluster, subject.spec), needed=False),
+    Named("service account", lambda subject: checks_of_place.service_account(subject.cluster, subject.spec), False),
+    Named("pull secrets", lambda subject: checks_of_place.pull_secrets(subject.cluster, subject.spec), False),
+    Named("quota", lambda subject: checks_of_place.quota(subject.cluster, subject.spec), needed=False),
+    Named("queue", lambda subject: checks_of_place.queue(subject.cluster, subject.spec), needed=False),
     Named(
         "checkpoint configuration",
         lambda subject: checks_of_cluster.checkpoint_configuration(subject.cluster, subject.spec),
@@ -58,10 +66,10 @@ CLUSTER = (
     Named("the run's JobSet", lambda subject: checks_of_run.jobset(subject.cluster, subject.spec, subject.holder)),
     Named("a new JobSet", lambda subject: checks_of_run.admission(subject.cluster, subject.spec), needed=False),
 )
-BUCKET = Named("the bucket", lambda subject: checks_of_run.bucket(subject.bucket))
+BUCKET = Named("the bucket", lambda subject: checks_of_bucket.bucket(subject.bucket, subject.spec))
 ESSENTIAL = (
     Named("priority classes", lambda subject: checks_of_cluster.priority(subject.cluster, subject.spec)),
-    Named("service account", lambda subject: checks_of_cluster.service_account(subject.cluster, subject.spec), False),
+    Named("service account", lambda subject: checks_of_place.service_account(subject.cluster, subject.spec), False),
     Named("a new JobSet", lambda subject: checks_of_run.admission(subject.cluster, subject.spec)),
     BUCKET,
 )
@@ -77,6 +85,7 @@ FOLDER = (
 def check(subject: Subject) -> list[Finding]:
     """Return all findings about a run: its files, its cluster, its bucket, and what is there of it already."""
     findings = subject.spec.findings()
+    findings += _run(ENDPOINT, subject)
     reached = _run(REACH, subject)
     findings += reached
     if not _failed(reached):
@@ -84,7 +93,7 @@ def check(subject: Subject) -> list[Finding]:
             findings += _run(each, subject)
     bucket = _run(BUCKET, subject)
     findings += bucket
-    if not any(finding.found == checks_of_run.NO_BUCKET for finding in bucket) and not _failed(bucket):
+    if not any(finding.found == checks_of_bucket.NO_BUCKET for finding in bucket) and not _failed(bucket):
         for each in FOLDER if not _failed(reached) else FOLDER[1:]:
             findings += _run(each, subject)
     return findings

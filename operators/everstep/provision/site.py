@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everstep.clients.access import ClusterAccess, GoogleAccess, StorageAccess
+from everstep.clients.errors import NotConfigured
 from everstep.spec import files
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.parsing import merge, parse, read_yaml
@@ -45,6 +46,7 @@ class Site:
         self._open = ExitStack()
         self._kubernetes: KubernetesClient | None = None
         self._google: GoogleCloud | None = None
+        self._refusal = ""
 
     def __enter__(self) -> Site:
         return self
@@ -62,6 +64,12 @@ class Site:
         own = self.spec.provisioning.kubernetes_connection
         access = ClusterAccess.of(self.spec)
         return replace(access, connection=own) if own else access
+
+    @property
+    def way(self) -> str:
+        """Return how the cluster is reached, as findings name it."""
+        access = self.cluster_access
+        return f"kubeconfig {access.kubeconfig}" if access.kubeconfig else f"connection {access.connection!r}"
 
     @property
     def storage_access(self) -> StorageAccess:
@@ -85,8 +93,14 @@ class Site:
             "google": self.google_access.as_dict(),
         }
 
+    def refuse_cluster(self, why: str) -> None:
+        """Give out no more clients of the cluster's API: the way leads to another one."""
+        self._refusal = why
+
     def kubernetes(self) -> KubernetesClient:
-        """Return a client of the cluster's API."""
+        """Return a client of the cluster's API. Raises NotConfigured once it was refused."""
+        if self._refusal:
+            raise NotConfigured(f"{self.way}: {self._refusal}")
         if self._kubernetes is None:
             self._kubernetes = self._open.enter_context(self.cluster_access.open())
         return self._kubernetes

@@ -12,7 +12,7 @@ from typing import Any
 
 from everstep.clients.errors import RemoteError
 from everstep.provision.changes import Change, Look, Mode, Step, Waiting
-from everstep.spec.findings import Finding, FindingsError, Severity, error, raise_on_errors
+from everstep.spec.findings import Finding, FindingsError, error, raise_on_errors
 
 # A step that still finds the same change after it was made this often is not getting anywhere.
 SAME_CHANGE_AT_MOST = 3
@@ -39,8 +39,7 @@ class Report:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Report:
         """Return what `as_dict` gave, without what was left: that is looked at anew."""
-        findings = [Finding(**{**one, "severity": Severity(one["severity"])}) for one in data["findings"]]
-        return cls(Mode(data["mode"]), findings, list(data["done"]))
+        return cls(Mode(data["mode"]), [Finding.of(one) for one in data["findings"]], list(data["done"]))
 
 
 def survey(steps: Iterable[Step], mode: Mode) -> Report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TypeVar, cast
@@ -40,6 +40,11 @@ class Finding:
     def as_dict(self) -> dict[str, str]:
         """Return plain strings, for XCom and JSON."""
         return {key: str(value) for key, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, data: Mapping[str, str]) -> Finding:
+        """Return what `as_dict` gave."""
+        return cls(Severity(data["severity"]), data["object"], data["found"], data["expected"], data["remedy"])
 
 
 class FindingsError(ValueError):

@@ -41,7 +41,7 @@ def furnish(sandbox: Path, state: State) -> None:
     for pool in cluster["nodePools"]:
         pool["status"] = "RUNNING"
     name = shapes.path_of(cluster)
-    state.clusters[name] = {**cluster, "status": "RUNNING", "endpoint": "127.0.0.1"}
+    state.clusters[name] = {**cluster, "status": "RUNNING"}
     state.services.extend(f"{service}.googleapis.com" for service in _SERVICES)
     known = ClusterFile(name, state.number, True, True, f"{state.project}.svc.id.goog", furnished=True)
     # Every pod of the cluster may use every bucket, as long as nobody changes the project's policy.

@@ -43,12 +43,10 @@ class Gke:
     def list_all(self, request: Request, project: str, location: str) -> Object:
         parent = self._parent(project, location)
         wanted = parent.removesuffix("-") if location == "-" else f"{parent}/"
-        return {
-            "clusters": [shapes.shown(one) for name, one in self._state.clusters.items() if name.startswith(wanted)]
-        }
+        return {"clusters": [self._shown(one) for name, one in self._state.clusters.items() if name.startswith(wanted)]}
 
     def get(self, request: Request, project: str, location: str, name: str) -> Object:
-        return shapes.shown(self._cluster(project, location, name))
+        return self._shown(self._cluster(project, location, name))
 
     def create(self, request: Request, project: str, location: str) -> Object:
         asked = messages.parsed("CreateClusterRequest", request.document())
@@ -151,13 +149,14 @@ class Gke:
         made = shapes.cluster(asked, parent, self._state.number)
         if autopilot:
             made["nodePools"] = [shapes.node_pool(pool, made, self._state.number) for pool in asked["nodePools"]]
-        made["endpoint"] = document.get("endpoint", "127.0.0.1")
+        if "endpoint" in document:
+            made["endpoint"] = document["endpoint"]
         for pool in made["nodePools"]:
             pool["status"] = "RUNNING"
         made = {**made, "status": "RUNNING", **extra}
         self._state.clusters[shapes.path_of(made)] = made
         self._state.save()
-        return shapes.shown(made)
+        return self._shown(made)
 
     async def _finish(self, record: Object, failure: Failure | None) -> None:
         path, plan = record["cluster"], record["plan"]
@@ -178,7 +177,7 @@ class Gke:
                 pool |= {"status": "ERROR", "statusMessage": failure.message, "conditions": [condition]}
             return
         if kind == "CREATE_CLUSTER":
-            found |= await self._world.cluster_made(found)
+            await self._world.cluster_made(found)
             for pool in found["nodePools"]:
                 pool["status"] = "RUNNING"
         elif kind == "DELETE_CLUSTER":
@@ -197,6 +196,11 @@ class Gke:
             raise errors.GoogleError(
                 "FAILED_PRECONDITION", f"Cluster is in state {found['status']} and can't be updated."
             )
+
+    def _shown(self, cluster: Object) -> Object:
+        """A cluster as it is answered; one that is being made has no address yet."""
+        where = {} if cluster["status"] == "PROVISIONING" else self._world.address(cluster)
+        return {**shapes.shown(cluster), **where}
 
     def _cluster(self, project: str, location: str, name: str) -> Object:
         path = f"{self._parent(project, location)}/clusters/{name}"

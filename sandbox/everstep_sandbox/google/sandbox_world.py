@@ -37,16 +37,22 @@ class SandboxWorld:
         self._directory = directory
         self._number = number
 
-    async def cluster_made(self, cluster: Object) -> Object:
+    def address(self, cluster: Object) -> Object:
+        """The port of the API may be another one after a restart, so it is looked up each time."""
+        known = cluster_file.read(self._directory)
+        if known is None or known.name != shapes.path_of(cluster) or not (self._directory / "kubeconfig").exists():
+            return {"endpoint": cluster.get("endpoint", "127.0.0.1")}
+        return {"endpoint": self._address().server.partition("://")[2], "masterAuth": self._authority()}
+
+    async def cluster_made(self, cluster: Object) -> None:
         known = cluster_file.read(self._directory)
         if known is not None and known.name != shapes.path_of(cluster):
-            return {"endpoint": "127.0.0.1"}
+            return
         if not (self._directory / "machines.json").exists():
             nodes.save(self._directory / "machines.json", [])
         # The add-ons follow with the first change, once the API is there.
         cluster_file.write(self._directory, self._file(cluster, checkpointing=False))
         await self._stir(lambda now: bool(now.kubernetes), "the cluster's control plane")
-        return {"endpoint": self._address().server.partition("://")[2], "masterAuth": self._authority()}
 
     async def cluster_changed(self, cluster: Object) -> None:
         known = cluster_file.read(self._directory)

@@ -10,8 +10,12 @@ Object = dict[str, Any]
 class World(Protocol):
     """Brings about what GKE's operations promise. Each raises EffectFailed with a sentence where it can't."""
 
-    async def cluster_made(self, cluster: Object) -> Object:
-        """The cluster answers from now on. Returns what GKE shows of it from now on, such as its endpoint."""
+    def address(self, cluster: Object) -> Object:
+        """What GKE shows of where the API of a cluster is that was made: its endpoint, and its authority if any."""
+        ...
+
+    async def cluster_made(self, cluster: Object) -> None:
+        """The cluster answers from now on."""
         ...
 
     async def cluster_changed(self, cluster: Object) -> None:
@@ -26,8 +30,11 @@ class World(Protocol):
 class NoWorld:
     """Clusters that are only recorded."""
 
-    async def cluster_made(self, cluster: Object) -> Object:
-        return {"endpoint": "127.0.0.1"}
+    def address(self, cluster: Object) -> Object:
+        return {"endpoint": cluster.get("endpoint", "127.0.0.1")}
+
+    async def cluster_made(self, cluster: Object) -> None:
+        return None
 
     async def cluster_changed(self, cluster: Object) -> None:
         return None

@@ -112,6 +112,9 @@ class Supervisor:
             self._clear_cluster()
             report("a project without a cluster")
         else:
+            if not machines.exists():
+                # Clearing up after a cluster that is no more may have met the first steps of this one.
+                nodes.save(machines, [])
             self._start_cluster(cluster, report)
         self._write_record()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,3 +114,24 @@ def client(cloud: Cloud, spec_of: SpecOf) -> Iterator[GoogleCloud]:
     """A client of both servers."""
     with cloud.site(spec_of()) as site:
         yield site.google()
+
+
+@pytest.fixture
+def connected(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Changes to a cluster file that take a connection whose service account owns the project."""
+    key_file = cloud.google.identity("airflow")
+    extra = {
+        "keyfile_dict": key_file.read_text(),
+        "google_endpoint": cloud.google.address,
+        "storage_endpoint": cloud.storage,
+        "project": "everstep-sandbox",
+    }
+    connection = {"conn_type": "google_cloud_platform", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_PROVISIONER", json.dumps(connection))
+    for variable in ("EVERSTEP_GOOGLE_ENDPOINT", "STORAGE_EMULATOR_HOST"):
+        monkeypatch.delenv(variable)
+    member = f"serviceAccount:{json.loads(key_file.read_text())['client_email']}"
+    owner = {"policy": {"bindings": [{"role": "roles/owner", "members": [member]}]}}
+    url = f"{cloud.google.address}/v3/projects/everstep-sandbox:setIamPolicy"
+    urllib.request.urlopen(urllib.request.Request(url, json.dumps(owner).encode(), method="POST")).close()
+    return {"provisioning.google_cloud_connection": "provisioner"}

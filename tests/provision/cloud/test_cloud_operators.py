@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -28,27 +27,6 @@ pytestmark = pytest.mark.sandbox
 
 SpecOf = Callable[..., ClusterSpec]
 PLACE = ("everstep-sandbox", "us-east5-a")
-
-
-@pytest.fixture
-def connected(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Changes to a cluster file that take a connection whose service account owns the project."""
-    key_file = cloud.google.identity("airflow")
-    extra = {
-        "keyfile_dict": key_file.read_text(),
-        "google_endpoint": cloud.google.address,
-        "storage_endpoint": cloud.storage,
-        "project": "everstep-sandbox",
-    }
-    connection = {"conn_type": "google_cloud_platform", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_PROVISIONER", json.dumps(connection))
-    for variable in ("EVERSTEP_GOOGLE_ENDPOINT", "STORAGE_EMULATOR_HOST"):
-        monkeypatch.delenv(variable)
-    member = f"serviceAccount:{json.loads(key_file.read_text())['client_email']}"
-    owner = {"policy": {"bindings": [{"role": "roles/owner", "members": [member]}]}}
-    url = f"{cloud.google.address}/v3/projects/everstep-sandbox:setIamPolicy"
-    urllib.request.urlopen(urllib.request.Request(url, json.dumps(owner).encode(), method="POST")).close()
-    return {"provisioning.google_cloud_connection": "provisioner"}
 
 
 def carried_out(operator: Any) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everstep.clients.access import ClusterAccess
+from everstep.provision.cloud import reachability as reachability_module
 from everstep.provision.cloud.reachability import reachability, tried
 from everstep.spec.cluster import ClusterSpec
 
@@ -78,13 +80,34 @@ def test_what_hinders(
     assert finding.severity == severity and found in finding.found and remedy in finding.remedy
 
 
-def test_a_try_that_nobody_answers(spec_of: SpecOf, tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        "{apiVersion: v1, kind: Config, current-context: x, clusters: [{name: x, cluster: {server: "
-        "'http://127.0.0.1:9'}}], users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}"
+@pytest.mark.parametrize(
+    ("endpoint", "remedy"),
+    [("private", "in the cluster's network"), ("public", "authorised networks"), ("dns", "*.gke.goog")],
+)
+async def test_a_try_that_nobody_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str, remedy: str
+) -> None:
+    monkeypatch.setattr(reachability_module, "TRY_SECONDS", 1.0)
+    access = replace(ClusterAccess.of_kubeconfig(kubeconfig(tmp_path, "http://127.0.0.1:9"), "c"), endpoint=endpoint)
+    (finding,) = await tried(access, "from the triggerer")
+    assert finding.severity == "error" and "no answer from the triggerer" in finding.found
+    assert remedy in finding.remedy
+
+
+@pytest.mark.sandbox
+async def test_a_try_that_is_answered_and_one_that_is_refused(bare_kubernetes: Any) -> None:
+    access = ClusterAccess.of_kubeconfig(bare_kubernetes.kubeconfig, "c")
+    assert await tried(access, "from here") == []
+    bare_kubernetes.fault(match="/version", status=403, times=1)
+    (finding,) = await tried(access, "from here")
+    assert "refused from here" in finding.found and "container.clusters.connect" in finding.remedy
+
+
+def kubeconfig(folder: Path, server: str) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(
+        "{apiVersion: v1, kind: Config, current-context: x, "
+        f"clusters: [{{name: x, cluster: {{server: '{server}'}}}}], "
+        "users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}"
     )
-    with ClusterAccess.of_kubeconfig(kubeconfig).open(patience=0.1) as client:
-        (finding,) = tried(client, spec_of({"endpoint": "private"}))
-    assert finding.severity == "error" and "no answer from here" in finding.found
-    assert "in the cluster's network" in finding.remedy
+    return path

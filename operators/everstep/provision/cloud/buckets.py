@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-_DAY = 24 * 60 * 60
 RENAMES = (
     "a hierarchical namespace, which the replicator's atomic renames need and which can't be turned on later: "
     "name another bucket"
@@ -72,7 +71,7 @@ class BucketsStep:
             act=act,
             commands=(gcloud.create_bucket(name, project, location, bucket, hierarchical=hierarchical),),
             terraform=terraform.bucket(name, project, location, bucket, hierarchical=hierarchical),
-            note=_cost_of_soft_delete(bucket.soft_delete_days),
+            note=checks.cost_of_soft_delete(bucket.soft_delete_days),
         )
 
     def _findings_of_new(self, name: str) -> Iterator[Finding]:
@@ -114,17 +113,17 @@ class BucketsStep:
                 "public access prevention",
                 gcloud.command("storage", "buckets", "update", f"gs://{name}", public_access_prevention=True),
             )
-        if not self._is_said(name, "soft_delete_days") and (days := _soft_delete_days(found)):
+        if not self._is_said(name, "soft_delete_days") and (days := checks.soft_delete_days(found)):
             yield note(
                 where,
-                _cost_of_soft_delete(days),
+                checks.cost_of_soft_delete(days),
                 "off, where retention keeps its own trash",
                 f"buckets.{name}.soft_delete_days in the cluster file, which then decides",
             )
 
     def _changes(self, name: str, found: Object) -> Iterator[Change]:
         bucket = self.site.spec.bucket(name)
-        days = _soft_delete_days(found)
+        days = checks.soft_delete_days(found)
         if self._is_said(name, "soft_delete_days") and days != bucket.soft_delete_days:
             yield self._patch(
                 name,
@@ -132,7 +131,7 @@ class BucketsStep:
                 {"softDeletePolicy": bodies.soft_delete(bucket.soft_delete_days)},
                 (f"soft delete {days} days", f"{bucket.soft_delete_days} days"),
                 gcloud.soft_delete(name, bucket.soft_delete_days),
-                _cost_of_soft_delete(bucket.soft_delete_days),
+                checks.cost_of_soft_delete(bucket.soft_delete_days),
             )
         key = (found.get("encryption") or {}).get("defaultKmsKeyName")
         if bucket.kms_key and key != bucket.kms_key:
@@ -179,17 +178,6 @@ class BucketsStep:
         """Say whether the cluster file itself has a word on a field of a bucket; a default changes no old bucket."""
         bucket = self.site.spec.buckets.get(name)
         return bucket is not None and field in bucket.model_fields_set
-
-
-def _soft_delete_days(bucket: Object) -> int:
-    seconds = int((bucket.get("softDeletePolicy") or {}).get("retentionDurationSeconds") or 0)
-    return -(-seconds // _DAY)
-
-
-def _cost_of_soft_delete(days: int) -> str:
-    if not days:
-        return "soft delete is off: what a sweep empties from its trash is gone, and no longer billed"
-    return f"soft delete for {days} days: every deleted backup is billed in full for {days} days more"
 
 
 def _taken(name: str, refusal: Forbidden) -> Finding:

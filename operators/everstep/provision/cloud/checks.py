@@ -11,6 +11,7 @@ from everstep.spec.cluster import ClusterSpec
 from everstep.spec.findings import Finding, error
 
 _LOCATION = re.compile(r"[a-z]+-[a-z]+\d+(-[a-z])?")
+_DAY = 24 * 60 * 60
 # Cluster and node pool names in GKE.
 NAME_AT_MOST = 40
 # What lies in which (cloud.google.com/storage/docs/locations).
@@ -60,6 +61,19 @@ def location_of(bucket: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     """Return a bucket's location, and its two regions where it is a dual-region that somebody put together."""
     placed = (bucket.get("customPlacementConfig") or {}).get("dataLocations") or ()
     return str(bucket.get("location", "")).lower(), tuple(str(each).lower() for each in placed)
+
+
+def soft_delete_days(bucket: Mapping[str, Any]) -> int:
+    """Return for how many days a bucket keeps what was deleted, parts of a day for a whole one; 0 when it does not."""
+    seconds = int((bucket.get("softDeletePolicy") or {}).get("retentionDurationSeconds") or 0)
+    return -(-seconds // _DAY)
+
+
+def cost_of_soft_delete(days: int) -> str:
+    """Return in words what a policy means for the bill."""
+    if not days:
+        return "soft delete is off: what a sweep empties from its trash is gone, and no longer billed"
+    return f"soft delete for {days} days: every deleted backup is billed in full for {days} days more"
 
 
 def _places(spec: ClusterSpec) -> Iterator[Finding]:

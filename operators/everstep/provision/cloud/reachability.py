@@ -6,6 +6,7 @@ process that is to wait later.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,13 @@ from everstep.provision.cloud import gcloud
 from everstep.spec.findings import Finding, error, note
 
 if TYPE_CHECKING:
-    from everstep.clients.kubernetes import KubernetesClient
+    from everstep.clients.access import ClusterAccess
     from everstep.spec.cluster import ClusterSpec
 
 Object = Mapping[str, Any]
+
+# Whether there is an answer is known within seconds; a firewall that drops packets never says no.
+TRY_SECONDS = 20.0
 
 
 def reachability(cluster: Object, spec: ClusterSpec) -> list[Finding]:
@@ -32,23 +36,28 @@ def reachability(cluster: Object, spec: ClusterSpec) -> list[Finding]:
     return list(look(cluster, spec))
 
 
-def tried(client: KubernetesClient, spec: ClusterSpec) -> list[Finding]:
-    """Try the endpoint from here, and return what hinders; nothing when it answers."""
-    where = f"cluster {spec.name}, endpoint {spec.endpoint}"
+async def tried(access: ClusterAccess, whence: str) -> list[Finding]:
+    """Try a way to a cluster from here, and return what hinders; nothing when it answers.
+
+    :param whence: where that is, in words
+    """
+    where = f"cluster {access.name}, endpoint {access.endpoint}"
     try:
-        client.version()
+        async with asyncio.timeout(TRY_SECONDS), access.open_async(patience=TRY_SECONDS / 2) as client:
+            await client.version()
     except (Forbidden, Unauthenticated) as refusal:
         return [
             error(
                 where,
-                refusal.message,
+                f"refused {whence}: {refusal.message}",
                 "an answer",
                 "the endpoint is reached, but the caller may not use it: grant container.clusters.connect (DNS "
                 "endpoint) or container.clusters.get, and RBAC by everstep permissions",
             )
         ]
-    except RemoteError as failure:
-        return [error(where, f"no answer from here: {failure.message}", "an answer", _REMEDIES[spec.endpoint])]
+    except (RemoteError, TimeoutError) as failure:
+        told = getattr(failure, "message", "") or f"none within {TRY_SECONDS:.0f} s"
+        return [error(where, f"no answer {whence}: {told}", "an answer", _REMEDIES[access.endpoint])]
     return []
 
 
