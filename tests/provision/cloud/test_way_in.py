@@ -29,7 +29,7 @@ pytestmark = pytest.mark.sandbox
 
 SpecOf = Callable[..., ClusterSpec]
 GET_CREDENTIALS = (
-    "gcloud container clusters get-credentials tokyo --location=us-east5-a --project=everstep-sandbox --dns-endpoint"
+    "gcloud container clusters get-credentials tokyo --project=everstep-sandbox --location=us-east5-a --dns-endpoint"
 )
 AUTHORITY = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 

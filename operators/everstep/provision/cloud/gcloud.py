@@ -113,20 +113,6 @@ def delete_cluster(spec: ClusterSpec) -> str:
     return command("container", "clusters", "delete", spec.name, project=spec.project, location=spec.location)
 
 
-def get_credentials(spec: ClusterSpec) -> str:
-    """Write a kubeconfig entry of the cluster, with the endpoint that the cluster file names, and make it current."""
-    return command(
-        "container",
-        "clusters",
-        "get-credentials",
-        spec.name,
-        location=spec.location,
-        project=spec.project,
-        dns_endpoint=spec.endpoint == "dns",
-        internal_ip=spec.endpoint == "private",
-    )
-
-
 def create_node_pool(spec: ClusterSpec, pool: PoolSpec, name: str, *, nodes: int) -> str:
     """Create a node pool that holds one slice."""
     flags: dict[str, object] = {
