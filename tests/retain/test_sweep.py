@@ -402,6 +402,7 @@ def test_an_undo_and_a_sweep_never_run_together(folders: RealBucket) -> None:
     folders.history()
     plan = folders.plan()
     client = folders.client()
+    folders.put(f"{RUN}/.trash-20260101T000000Z-{plan.hash[7:19]}/2026-02-01_00-00/earlier")
     with sweep.HeldRun(client, None, RUN, "one"), pytest.raises(LeaseHeldError, match="held by one"):
         sweep.undo(client, RUN, plan.hash, holder="other")
 
@@ -413,6 +414,6 @@ def test_an_undo_and_a_sweep_never_run_together(folders: RealBucket) -> None:
     settings = SweepSettings(now=lambda: LATER, together=1, told=undo)
     with pytest.raises(SweepStopped):
         sweep.apply(client, plan, holder="one", settings=settings)
-    assert folders.dated() == OLD | NEW
+    assert folders.dated() == OLD | NEW | {"2026-02-01_00-00"}
     with pytest.raises(RetentionRefused, match="undone"):
         sweep.apply(client, plan, holder="one")

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from everstep.checkpoints.completeness import Shape
 from everstep.checkpoints.saves import SaveState
-from everstep.retain import protections, refusals, sizes
+from everstep.retain import protections, records, refusals, sizes
 from everstep.retain.bucket_rules import BucketRules
 from everstep.retain.inventory import Contents, FoundBackup, FoundLeftover, FoundSave, Inventory
 from everstep.retain.plan import Decision, Kind, ProtectedRead, RetentionPlan, RetentionRefused, Unit
@@ -39,6 +39,7 @@ def make(
     is_forced = force == found.folder.run
     findings = [
         *refusals.foreign(found),
+        *refusals.too_small(found),
         *refusals.emptied(found, units),
         *([] if is_forced else refusals.too_much(found, units, settings, force)),
     ]
@@ -74,7 +75,7 @@ def _backup_units(
             metric = metrics.get(each.backup.step) if each.backup.step is not None else None
             groups.setdefault(shape, []).append(Candidate(each.name, time, each.backup.step, metric))
     for shape, candidates in groups.items():
-        suffix = "" if shape == found.shape else f", of those for {refusals.shown(shape)}"
+        suffix = "" if shape == found.shape else f", of those for {records.shown(shape)}"
         for name, why in reasons_to_keep(candidates, policy, now=now).items():
             by_policy[name] = tuple(each + suffix for each in why)
     return [
@@ -111,6 +112,8 @@ def _save_units(
 
 def _leftover_unit(found: Inventory, each: FoundLeftover, now: datetime, settings: Settings) -> Unit:
     make_unit = _unit(found, "leftover", each.name, each.state, None, each.since, each.contents)
+    if named := protections.of_leftover(each.name, found):
+        return make_unit(named, "")
     if each.since is None:
         return make_unit(("seen for the first time: its age is not known",), "")
     if each.since > now - settings.leftovers:

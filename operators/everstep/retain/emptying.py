@@ -35,6 +35,7 @@ def empty(
                 yield from _delete(folder, doomed, report, hierarchical)
             renaming = bulk.RenameFolder(f"{folder.prefix}{name}/", f"{folder.prefix}{doomed}/")
             if bulk.outcome((yield [renaming])[0]) is not Outcome.DONE:
+                report.left[folder.prefix + name] = "can't be renamed now: somebody else works on it"
                 continue
         settings.told(f"emptying {folder.url(folder.prefix + name)}")
         yield from _delete(folder, doomed, report, hierarchical)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from everstep.checkpoints import catalogue as catalogues
@@ -17,8 +17,8 @@ from everstep.checkpoints.catalogue import BackupState
 from everstep.checkpoints.layout import DURABLE, RESTORE_VERSION, RunFolder
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.requests import Listing, ListRequest, ReadRequest
-from everstep.retain import fingerprints
-from everstep.retain.plan import RetentionPlan
+from everstep.retain import fingerprints, records
+from everstep.retain.plan import RetentionPlan, RetentionRefused
 from everstep.retain.sweep_report import SweepSettings, SweepStopped
 from everstep.spec.findings import Finding, error
 
@@ -36,6 +36,15 @@ class Protections:
     pins_generation: int = 0
     record_generation: int = 0
     newest_complete: tuple[str, ...] = ()
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        """Return the names of the folders right below the run."""
+        return frozenset(self.level.folders)
+
+    def is_forced_into(self, name: str) -> bool:
+        """Say whether restore.version names something inside a folder."""
+        return (self.forced or "").startswith(f"{name}/")
 
     def why(self, name: str) -> str | None:
         """Return why something must stay, None when nothing protects it."""
@@ -72,8 +81,8 @@ class Guard:
         """Look again. Raises SweepStopped when the sweep must not go on."""
         folder = self.folder
         answers = yield [ListRequest(folder.prefix), ListRequest(folder.records_prefix)]
-        level, records = bulk.listing(answers[0]), bulk.listing(answers[1])
-        generations = {folder.records_prefix + each.name: each.generation for each in records.objects}
+        level, own = bulk.listing(answers[0]), bulk.listing(answers[1])
+        generations = {folder.records_prefix + each.name: each.generation for each in own.objects}
         self._check_lease(generations.get(folder.lease, 0))
         forced = next((each.generation for each in level.objects if each.name == RESTORE_VERSION), 0)
         known = replace(self.known, level=level)
@@ -81,16 +90,16 @@ class Guard:
             body = (yield from _body(folder.restore_version)) if forced else None
             text = body.decode(errors="replace").strip() if body is not None else None
             known = replace(known, forced=text, forced_generation=forced)
-        pins = generations.get(pins_object(folder), 0)
+        pins = generations.get(records.pins_object(folder), 0)
         if pins != known.pins_generation:
-            body = (yield from _body(pins_object(folder))) if pins else None
+            body = (yield from _body(records.pins_object(folder))) if pins else None
             known = replace(known, pins=self._pinned(body), pins_generation=pins)
         record = generations.get(folder.run_record, 0)
         if record != known.record_generation:
             body = (yield from _body(folder.run_record)) if record else None
             self._check_record(body)
             known = replace(known, record_generation=record)
-        self._check_newest(level)
+        self._check_newest(known)
         self.known = known
         return known
 
@@ -132,12 +141,12 @@ class Guard:
             )
             self._stop([lost])
 
-    def _check_newest(self, level: Listing) -> None:
+    def _check_newest(self, known: Protections) -> None:
         self._stop(
             [
                 self._finding(f"{self.folder.prefix}{name}/", "no such folder", "a complete backup, as planned")
                 for name in self.plan.protected_read.newest_complete
-                if "/" not in name and name not in level.folders
+                if "/" not in name and name not in known.folders
             ]
         )
 
@@ -170,28 +179,17 @@ class Guard:
         if body is None:
             return ()
         try:
-            pins = json.loads(body)["names"]
-            return tuple(sorted(name for name, pin in pins.items() if _holds(pin, self.settings.now())))
-        except (ValueError, KeyError, TypeError, AttributeError) as failure:
-            self._stop([self._finding(pins_object(self.folder), f"{type(failure).__name__}: {failure}", "pins")])
-            raise
+            return tuple(sorted(records.parse_pins(self.folder, body, self.settings.now())))
+        except RetentionRefused as refused:
+            raise SweepStopped(refused.title, refused.findings) from None
 
     def _finding(self, place: str, found: str, expected: str = "") -> Finding:
-        remedy = AGAIN.format(run=self.folder.run)
+        remedy = AGAIN.format(run=self.folder.url())
         return error(self.folder.url(place), found, expected, remedy)
 
     def _stop(self, findings: Sequence[Finding]) -> None:
         if findings:
             raise SweepStopped(f"the sweep of run {self.folder.run!r} does not go on", findings)
-
-
-def pins_object(folder: RunFolder) -> str:
-    """Return where pins stand."""
-    return f"{folder.records_prefix}pins.json"
-
-
-def _holds(pin: dict[str, Any], now: datetime) -> bool:
-    return not pin.get("until") or datetime.fromisoformat(pin["until"]) > now
 
 
 def _body(name: str) -> bulk.BulkSteps[bytes | None]:

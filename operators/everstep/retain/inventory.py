@@ -27,7 +27,8 @@ class Contents:
 class FoundBackup:
     """A dated folder. `is_fresh`: judged in this reading; else as it was judged once it had settled.
 
-    `data_folder` is one of its data folders, where this reading has seen one. `other_shape`: it is not complete for
+    `data_folder` is one of its data folders, where this reading has seen one. `ranks`: of how many nodes and workers it
+    has metas, as their numbers tell. `other_shape`: it is not complete for
     this run's shape, but is for this one (the run had another size then).
     """
 
@@ -35,6 +36,7 @@ class FoundBackup:
     contents: Contents
     other_shape: Shape | None = None
     data_folder: str | None = None
+    ranks: tuple[int, int] = (0, 0)
     is_fresh: bool = True
 
     @property
@@ -75,10 +77,11 @@ class FoundLeftover:
 
 @dataclass(frozen=True)
 class Inventory:
-    """A run's folder as it was read, and what in it protects."""
+    """A run's folder as it was read, and what in it protects. `shape_is_told`: by run.json, and not by a person."""
 
     folder: RunFolder
     shape: Shape
+    shape_is_told: bool = True
     backups: tuple[FoundBackup, ...] = ()
     saves: tuple[FoundSave, ...] = ()
     leftovers: tuple[FoundLeftover, ...] = ()

@@ -31,7 +31,7 @@ def read(folder: RunFolder, plan_hash: str) -> bulk.BulkSteps[Journal | None]:
                     folder.url(name),
                     f"{type(failure).__name__}: {failure}",
                     "a journal as Everstep writes it",
-                    f"make a new plan: everstep retain plan {folder.run}",
+                    f"make a new plan: everstep retain plan {folder.url()}",
                 )
             ],
         ) from None

@@ -10,7 +10,7 @@ from everstep.checkpoints import names
 from everstep.checkpoints.layout import DURABLE, RunFolder
 from everstep.clients.errors import Conflict
 from everstep.clients.storage import BucketClient
-from everstep.retain import reading
+from everstep.retain import records
 from everstep.retain.place import run_folder
 from everstep.retain.plan import RetentionRefused
 from everstep.spec.findings import error
@@ -46,7 +46,7 @@ def pin(
         pins, generation = _read(bucket, folder)
         pins[name] = {"reason": reason, "by": by, "until": end}
         try:
-            bucket.write(reading.pins_object(folder), {"names": pins}, generation=generation)
+            bucket.write(records.pins_object(folder), {"names": pins}, generation=generation)
             return name
         except Conflict:
             continue
@@ -63,7 +63,7 @@ def unpin(bucket: BucketClient, run: str, name: str) -> bool:
             return False
         del pins[pinned]
         try:
-            bucket.write(reading.pins_object(folder), {"names": pins}, generation=generation)
+            bucket.write(records.pins_object(folder), {"names": pins}, generation=generation)
             return True
         except Conflict:
             continue
@@ -82,10 +82,10 @@ def _can_be_pinned(name: str) -> bool:
 
 
 def _read(bucket: BucketClient, folder: RunFolder) -> tuple[dict[str, Any], int]:
-    stored = bucket.read(reading.pins_object(folder))
+    stored = bucket.read(records.pins_object(folder))
     if stored is None:
         return {}, 0
-    reading.parse_pins(folder, stored.body)
+    records.parse_pins(folder, stored.body)
     return dict(json.loads(stored.body)["names"]), stored.generation
 
 

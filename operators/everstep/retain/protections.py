@@ -89,6 +89,13 @@ def of_saves(found: Inventory, now: datetime, settings: Settings) -> dict[str, t
     return reasons
 
 
+def of_leftover(name: str, found: Inventory) -> tuple[str, ...]:
+    """Return why a leftover must stay whatever its age."""
+    if (found.forced_restore or "").startswith(f"{name}/"):
+        return ("restore.version names a backup in it",)
+    return tuple(_named(name, found))
+
+
 def _newest_complete_backups(found: Inventory, now: datetime, settings: Settings) -> dict[str, list[str]]:
     """The replicator takes the newest by name, also one of the future; so does this, and as many that are not."""
     complete = [each for each in found.backups if each.is_complete]

@@ -7,11 +7,9 @@ is remembered, but for what a plan protects: that is judged anew.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from everstep.checkpoints import catalogue as catalogues
 from everstep.checkpoints import completeness, names
@@ -29,7 +27,7 @@ from everstep.clients.requests import (
     sizes,
     stored,
 )
-from everstep.retain import leftovers, remembered, saves_reading
+from everstep.retain import leftovers, records, remembered, saves_reading
 from everstep.retain.inventory import FoundBackup, Inventory
 from everstep.retain.levels import batches, contents_of, together
 from everstep.retain.plan import RetentionRefused
@@ -39,11 +37,6 @@ from everstep.spec.findings import error
 DIGEST_SIZES = (64, 65)
 KEEP_COMPLETE = 2
 SKEW = timedelta(minutes=5)
-
-
-def pins_object(folder: RunFolder) -> str:
-    """Return where pins stand: `{"names": {"2026-03-01_00-00": {"reason": …, "by": …, "until": …}}}`."""
-    return f"{folder.records_prefix}pins.json"
 
 
 def read(
@@ -57,9 +50,9 @@ def read(
     metric: str | None = None,
     use_memory: bool = True,
 ) -> Steps[Inventory]:
-    """Read a run's folder. Raises RetentionRefused when nothing tells the run's shape.
+    """Read a run's folder. Raises RetentionRefused when there is none, or its records can't be understood.
 
-    :param shape: instead of the one that run.json tells
+    :param shape: where run.json does not tell it
     :param keep_complete: so many newest complete backups are judged anew, in all and of the live lineage
     :param grace: how long a backup may still become complete after its last object
     :param skew: a name may lie so far in the future and is not taken to be from there
@@ -69,23 +62,28 @@ def read(
         ListRequest(folder.prefix),
         ReadRequest(folder.run_record),
         ReadRequest(folder.restore_version),
-        ReadRequest(pins_object(folder)),
+        ReadRequest(records.pins_object(folder)),
         ReadRequest(remembered.object_name(folder)),
     ]
     level = listing(first[0])
     record, forced, pins, verdicts = (stored(answer) for answer in first[1:])
-    run_record = _document(record.body if record else None)
-    shape = shape or _shape(folder, run_record, record is not None)
+    if not level.objects and not level.folders:
+        raise RetentionRefused(
+            "there is nothing to plan for", [error(folder.url(), "no such folder", "a run's folder", "check the name")]
+        )
+    run_record = records.parse_run_record(folder, record.body if record else None)
+    shape = records.shape_of(folder, run_record, shape)
     memory = remembered.read(verdicts.body if verdicts and use_memory else None, folder, shape, metric)
     dated = sorted((name for name in level.folders if names.looks_like_backup(name)), reverse=True)
     base = Inventory(
         folder,
         shape,
+        shape_is_told=records.told_shape(run_record) is not None,
         forced_restore=forced.body.decode(errors="replace").strip() if forced else None,
         forced_generation=forced.generation if forced else 0,
         run_record=run_record,
         run_record_generation=record.generation if record else 0,
-        pins=parse_pins(folder, pins.body, now) if pins else {},
+        pins=records.parse_pins(folder, pins.body, now) if pins else {},
         pins_generation=pins.generation if pins else 0,
         memory=verdicts.body if verdicts else b"",
         memory_generation=verdicts.generation if verdicts else 0,
@@ -94,7 +92,7 @@ def read(
     found_saves, temporary = (
         (yield from saves_reading.read(base, memory, metric, keep_complete)) if DURABLE in level.folders else ([], [])
     )
-    others = [name for name in level.folders if name not in RESERVED and name not in dated]
+    others = [name for name in level.folders if name not in RESERVED and not names.looks_like_backup(name)]
     left, unknown = yield from leftovers.read(folder, others, temporary, memory, now)
     sample = yield from _sample(folder, backups, memory)
     return replace(
@@ -125,7 +123,13 @@ def _judged(base: Inventory, level: Listing, read: BackupListing, now: datetime,
     backup = catalogues.build(base.folder.run, [read], base.shape, now=now, grace=grace).backups[0]
     other = None if backup.state is BackupState.COMPLETE else _other_shape(base.folder.run, read, base.shape)
     data_folder = next((name for name in level.folders if names.is_data_name(name)), None)
-    return FoundBackup(backup, contents_of(level), other, data_folder)
+    return FoundBackup(backup, contents_of(level), other, data_folder, ranks=_ranks(base.folder.run, read))
+
+
+def _ranks(run: str, read: BackupListing) -> tuple[int, int]:
+    """Return of how many nodes and workers a backup has metas, as their numbers tell."""
+    metas = [meta for meta in map(names.parse_meta, read.metas) if meta is not None and meta.job == run]
+    return max((meta.node + 1 for meta in metas), default=0), max((meta.worker + 1 for meta in metas), default=0)
 
 
 def _metas_to_read(read: BackupListing, level: Listing) -> list[str]:
@@ -216,51 +220,3 @@ def _sample(folder: RunFolder, backups: Sequence[FoundBackup], memory: Memory) -
         return None, None
     size = sizes((yield [SizeRequest(f"{folder.backup_prefix(newest.name)}{newest.data_folder}/")])[0])
     return size.objects, size.bytes
-
-
-def _shape(folder: RunFolder, record: Mapping[str, Any], is_there: bool) -> Shape:
-    try:
-        return Shape(record["nodes"], record["workers_per_node"], record["data_parallelism"])
-    except (KeyError, TypeError, ValueError) as missing:
-        raise RetentionRefused(
-            f"the backups of run {folder.run!r} can't be judged",
-            [
-                error(
-                    folder.url(folder.run_record),
-                    f"{'unusable: ' + repr(missing) if is_there else 'no such object'}",
-                    "the run's nodes, workers_per_node and data_parallelism",
-                    "say the shape that its backups were made with: --shape NODES[xWORKERS][/DATA_PARALLELISM]",
-                )
-            ],
-        ) from None
-
-
-def parse_pins(folder: RunFolder, body: bytes, now: datetime | None = None) -> dict[str, Any]:
-    """Return the pins, those that hold now if it is given. Raises RetentionRefused when nothing is known of them."""
-    try:
-        pins = json.loads(body)["names"]
-        return {
-            str(name): pin
-            for name, pin in pins.items()
-            if not pin.get("until") or now is None or datetime.fromisoformat(pin["until"]) > now
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as failure:
-        raise RetentionRefused(
-            f"the pins of run {folder.run!r} can't be read",
-            [
-                error(
-                    folder.url(pins_object(folder)),
-                    f"{type(failure).__name__}: {failure}",
-                    '{"names": {"<backup>": {"reason": "…", "by": "…", "until": null}}}, times with an offset',
-                    "mend the object, or delete it and pin again: everstep retain pin RUN NAME --reason TEXT",
-                )
-            ],
-        ) from None
-
-
-def _document(body: bytes | None) -> dict[str, Any]:
-    try:
-        document = json.loads(body or b"")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}

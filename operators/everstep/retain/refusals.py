@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from everstep.checkpoints.catalogue import BackupState
 from everstep.checkpoints.completeness import Shape
 from everstep.checkpoints.names import parse_backup_directory
+from everstep.retain import records
 from everstep.retain.inventory import Inventory
 from everstep.retain.plan import Unit
 from everstep.retain.protections import Settings
@@ -22,6 +23,22 @@ def foreign(found: Inventory) -> Iterable[Finding]:
             f"every backup in it is foreign ({real[0].name}: {'; '.join(real[0].backup.reasons)})",
             f"backups of run {found.folder.run}",
             "give the job-name that wrote them as the run, or leave the folder alone",
+        )
+
+
+def too_small(found: Inventory) -> Iterable[Finding]:
+    """Refuse a shape that somebody gave when backups reach beyond it: what lacks some nodes would count as whole."""
+    if found.shape_is_told:
+        return
+    nodes, workers = found.shape.nodes, found.shape.workers_per_node
+    beyond = [each for each in found.backups if each.ranks[0] > nodes or each.ranks[1] > workers]
+    if beyond:
+        seen = Shape(*(max(each.ranks[part] for each in beyond) for part in (0, 1)))
+        yield error(
+            found.folder.url(found.folder.prefix + beyond[0].name),
+            f"metas of {records.shown(seen)}",
+            f"at most those of {records.shown(found.shape)}, as --shape says",
+            "say the shape of the job that wrote the newest backups; after a resize, let run.json say it",
         )
 
 
@@ -67,11 +84,6 @@ def warnings(found: Inventory) -> Iterable[str]:
     others = [each for each in found.backups if each.other_shape]
     if others and others[0].other_shape:
         yield (
-            f"{len(others)} backups are whole for another shape ({shown(others[0].other_shape)}), so the run would "
-            f"not restore them as it is ({shown(found.shape)}); the policy keeps them by themselves."
+            f"{len(others)} backups are whole for another shape ({records.shown(others[0].other_shape)}), so the run "
+            f"would not restore them as it is ({records.shown(found.shape)}); the policy keeps them by themselves."
         )
-
-
-def shown(shape: Shape) -> str:
-    """Return a shape in words."""
-    return f"{shape.nodes} nodes" + (f" of {shape.workers_per_node} workers" if shape.workers_per_node > 1 else "")

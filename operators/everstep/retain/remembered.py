@@ -6,19 +6,19 @@ They only save requests: what a plan protects is judged anew each time, and a sw
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from everstep.checkpoints.catalogue import Backup, BackupState
 from everstep.checkpoints.completeness import Shape
-from everstep.checkpoints.layout import RunFolder
+from everstep.checkpoints.layout import DURABLE, RunFolder
 from everstep.checkpoints.names import parse_backup_directory
 from everstep.checkpoints.saves import Save, SaveState
 from everstep.retain.inventory import Contents, FoundBackup, FoundSave, Inventory
 
-VERSION = 1
+VERSION = 2
 COMPLETE_SETTLED = timedelta(hours=1)
 """Nothing comes any more into a backup that was complete when it was so old."""
 SETTLED = timedelta(hours=48)
@@ -77,6 +77,7 @@ def document(found: Inventory, metric: str | None, now: datetime) -> dict[str, A
                 "reasons": list(each.backup.reasons[:3]),
                 "newest": _text(each.backup.newest),
                 "other_shape": None if each.other_shape is None else asdict(each.other_shape),
+                "ranks": list(each.ranks),
                 "contents": asdict(each.contents),
             }
             for each in found.backups
@@ -100,6 +101,15 @@ def document(found: Inventory, metric: str | None, now: datetime) -> dict[str, A
     }
 
 
+def without(document: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return a document of what is remembered without some backups and saves. Raises for what is none."""
+    return {
+        **document,
+        "backups": {name: each for name, each in document["backups"].items() if name not in names},
+        "saves": {step: each for step, each in document["saves"].items() if f"{DURABLE}/{step}" not in names},
+    }
+
+
 def _has_settled(time: datetime | None, newest: datetime | None, now: datetime, after: timedelta) -> bool:
     times = [each for each in (time, newest) if each is not None]
     return bool(times) and now - max(times) > after
@@ -115,7 +125,14 @@ def _backup(name: str, each: Mapping[str, Any]) -> FoundBackup:
         _time(each["newest"]),
     )
     other = each["other_shape"]
-    return FoundBackup(backup, Contents(**each["contents"]), None if other is None else Shape(**other), is_fresh=False)
+    nodes, workers = each["ranks"]
+    return FoundBackup(
+        backup,
+        Contents(**each["contents"]),
+        None if other is None else Shape(**other),
+        ranks=(nodes, workers),
+        is_fresh=False,
+    )
 
 
 def _save(step: int, each: Mapping[str, Any]) -> FoundSave:

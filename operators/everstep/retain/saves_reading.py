@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
-from everstep.checkpoints import saves
+from everstep.checkpoints import names, saves
 from everstep.checkpoints.layout import DURABLE, RunFolder
 from everstep.checkpoints.saves import SaveState
 from everstep.clients.requests import ListRequest, ReadRequest, Steps, listing, stored
@@ -19,22 +20,33 @@ def read(
 ) -> Steps[tuple[list[FoundSave], list[str]]]:
     """Return the saves, highest step first, and the folders beside them that no save ends in."""
     level = listing((yield [ListRequest(base.folder.durable_prefix)])[0])
-    steps = sorted((int(name) for name in level.folders if name.isascii() and name.isdecimal()), reverse=True)
-    steps = [step for step in steps if str(step) in level.folders]
+    # `0500` and digits of other scripts are nobody's steps.
+    steps = sorted((step for step in map(names.parse_step, level.folders) if step is not None), reverse=True)
+    present = set(level.folders)
+    steps = [step for step in dict.fromkeys(steps) if str(step) in present]
     found = {step: memory.saves[step] for step in steps[keep_complete:] if step in memory.saves}
     for batch in batches([step for step in steps if step not in found]):
         answers = yield [ListRequest(base.folder.durable_step(step)) for step in batch]
         for step, answer in zip(batch, answers, strict=True):
             inside = listing(answer)
             found[step] = FoundSave(saves.judge(step, inside.objects, inside.folders), contents_of(inside))
-    for step in steps:
-        complete = [each for each in steps if found[each].save.state is SaveState.COMPLETE]
-        if step in complete[:keep_complete]:
+    looked_into: set[int] = set()
+    while unsure := _newest(base, [found[step] for step in steps], keep_complete) - looked_into:
+        for step in sorted(unsure, reverse=True):
             found[step] = yield from _looked_into(base.folder, found[step])
+        looked_into |= unsure
     if metric is not None:
         found |= yield from _metrics(base.folder, [found[step] for step in steps], metric)
-    others = [f"{DURABLE}/{name}" for name in level.folders if not (name.isdecimal() and int(name) in found)]
+    taken = {str(step) for step in found}
+    others = [f"{DURABLE}/{name}" for name in level.folders if name not in taken]
     return [found[step] for step in steps], others
+
+
+def _newest(base: Inventory, highest_first: Sequence[FoundSave], count: int) -> set[int]:
+    """Return the steps of the newest complete saves that a plan protects: in all and of the live lineage."""
+    complete = [each for each in highest_first if each.save.state is SaveState.COMPLETE]
+    live = (each for each in complete if base.is_live(each.name, each.save.step))
+    return {each.save.step for each in (*complete[:count], *islice(live, count))}
 
 
 def _looked_into(folder: RunFolder, each: FoundSave) -> Steps[FoundSave]:

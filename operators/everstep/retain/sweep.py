@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from everstep.checkpoints.layout import RunFolder
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.pace import Pace
@@ -79,15 +78,18 @@ def undo(
 
     Raises RetentionRefused when there is nothing to put back; otherwise like `apply`.
 
-    :param plan_hash: as the plan has it, `sha256:…`; at least 12 digits of it
+    :param plan_hash: as the plan has it, `sha256:…`, or the first of its digits, at least 12
     """
-    folder: RunFolder = run_folder(bucket.name, run)
-    if len(plan_hash.removeprefix("sha256:")) < len(trash.short("f" * 64)):
+    folder = run_folder(bucket.name, run)
+    plan_hash = plan_hash.removesuffix("…")
+    if not trash.is_hash(plan_hash):
         raise RetentionRefused(
-            "no sweep is undone", [error("--plan", repr(plan_hash), "a plan's hash, or at least 12 digits of it")]
+            "no sweep is undone", [error("plan", repr(plan_hash), "a plan's hash, or at least 12 digits of it")]
         )
-    held = HeldRun(bucket, cluster, run, holder or own_name(plan_hash), purpose="undo", beside_training=beside_training)
     client = BulkClient(bucket)
+    # Before the lease is taken, so that a mistaken name leaves nothing behind.
+    client.run(undo_steps.find(folder, plan_hash))
+    held = HeldRun(bucket, cluster, run, holder or own_name(plan_hash), purpose="undo", beside_training=beside_training)
     with held:
         steps = undo_steps.undo(folder, plan_hash, _fenced(settings or SweepSettings(), held))
         report = client.run(steps, before=_renewing(held))

@@ -105,5 +105,8 @@ class UndoReport:
 
     def lines(self) -> list[str]:
         """Return what happened in sentences."""
-        lines = [f"gs://{self.bucket}/{self.run}: {len(self.restored)} put back, {len(self.skipped)} not"]
+        where = f"gs://{self.bucket}/{self.run}"
+        if not self.restored and not self.skipped:
+            return [f"{where}: plan {self.plan} was undone before, and nothing is left in its trash"]
+        lines = [f"{where}: {len(self.restored)} put back, {len(self.skipped)} not"]
         return lines + [f"not put back {name}: {why}" for name, why in sorted(self.skipped.items())]

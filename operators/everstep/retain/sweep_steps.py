@@ -20,8 +20,8 @@ from everstep.checkpoints import names
 from everstep.checkpoints.layout import DURABLE, RunFolder
 from everstep.clients import bulk_requests as bulk
 from everstep.clients.bulk_requests import Outcome
-from everstep.clients.requests import Listing, ListRequest
-from everstep.retain import emptying, fingerprints, flat_sweep, journals, leftovers, trash
+from everstep.clients.requests import ListRequest
+from everstep.retain import emptying, fingerprints, flat_sweep, forgetting, journals, leftovers, put_back, trash
 from everstep.retain.flat_sweep import CHANGED, VANISHED
 from everstep.retain.guards import AGAIN, Guard, Protections
 from everstep.retain.plan import RetentionPlan, RetentionRefused, Unit
@@ -44,7 +44,7 @@ def sweep(plan: RetentionPlan, settings: SweepSettings) -> bulk.BulkSteps[SweepR
     journal = (yield from journals.read(folder, plan.hash)) or Journal.of(plan, started)
     if journal.state == "undone":
         finding = error(
-            folder.url(), f"plan {plan.hash} was applied and undone", "a new plan", AGAIN.format(run=plan.run)
+            folder.url(), f"plan {plan.hash} was applied and undone", "a new plan", AGAIN.format(run=folder.url())
         )
         raise RetentionRefused("the plan is not applied again", [finding])
     guard = Guard(plan, folder, settings)
@@ -56,7 +56,7 @@ def sweep(plan: RetentionPlan, settings: SweepSettings) -> bulk.BulkSteps[SweepR
     else:
         yield from guard.validate()
         protections = yield from _units(plan, guard, settings, journal, report)
-    report.trash = trash.of_plan(protections.level.folders, plan.hash)
+    report.trash = trash.of_plan(protections.folders, plan.hash)
     yield from _empty(plan, folder, protections, settings, report)
     made = [time for time in map(trash.made_at, report.trash) if time is not None]
     report.undo_until = trash.text(min(made) + settings.trash_age) if made else None
@@ -106,12 +106,12 @@ def _units(
     if units and not journal.generation:
         # Before anything goes, so that whoever finds the trash learns what it is.
         yield from journals.write(guard.folder, journal, settings)
-    place = _trash_in_use(protections.level, plan.hash, settings)
+    place = _trash_in_use(protections, plan.hash, settings)
     written = settings.now()
     for number, group in enumerate(_groups(units, settings.together)):
         if number:
             protections = yield from guard.look()
-        yield from _put_back(guard, protections, report)
+        yield from put_back.put_back(guard, protections, report)
         if plan.hierarchical:
             yield from _into_trash(group, place, guard, protections, report)
         else:
@@ -123,7 +123,8 @@ def _units(
             yield from journals.write(guard.folder, journal, settings)
     if units:
         protections = yield from guard.look()
-        yield from _put_back(guard, protections, report)
+        yield from put_back.put_back(guard, protections, report)
+        yield from forgetting.forget(guard.folder, [name for name, why in report.skipped.items() if why == CHANGED])
     return protections
 
 
@@ -147,7 +148,7 @@ def _into_trash(
         else:
             go.append(unit)
     if missing:
-        yield from _find_in_trash(missing, guard, protections, report)
+        yield from _tell_apart(missing, guard, protections, report)
     if not go:
         return
     parents = {f"{folder.prefix}{place}/{unit.name.rpartition('/')[0]}".rstrip("/") + "/" for unit in go}
@@ -171,66 +172,47 @@ def _into_trash(
 
 def _is_listed(unit: Unit, protections: Protections) -> bool:
     """Say whether an empty folder is there; only those right below the run are known."""
-    return "/" in unit.name or unit.name in protections.level.folders
+    return "/" in unit.name or unit.name in protections.folders
 
 
-def _find_in_trash(
+def _tell_apart(
     units: Sequence[Unit], guard: Guard, protections: Protections, report: SweepReport
 ) -> bulk.BulkSteps[None]:
     """Tell units that an earlier start swept from those that somebody else removed."""
-    places = trash.of_plan(protections.level.folders, guard.plan.hash)
-    wanted = [f"{guard.folder.prefix}{place}/{below}" for place in places for below in ("", f"{DURABLE}/")]
-    found: set[str] = set()
-    if wanted:
-        answers = yield [ListRequest(name) for name in wanted]
-        for name, answer in zip(wanted, answers, strict=True):
-            below = f"{DURABLE}/" if name.endswith(f"/{DURABLE}/") else ""
-            found |= {below + each for each in bulk.listing(answer).folders}
+    trashed = yield from put_back.in_trash(guard, protections)
     for unit in units:
-        if unit.name in found:
+        if unit.name in trashed:
             report.already.append(unit.name)
         else:
             report.skipped[unit.name] = VANISHED
-
-
-def _put_back(guard: Guard, protections: Protections, report: SweepReport) -> bulk.BulkSteps[None]:
-    """Put back out of the trash what is protected by now."""
-    swept = {unit.name for unit in guard.plan.swept}
-    wanted = sorted(
-        name
-        for name in {protections.forced or "", *protections.pins}
-        if name in swept and name not in protections.level.folders and name not in report.put_back
-    )
-    for name in wanted:
-        for place in trash.of_plan(protections.level.folders, guard.plan.hash):
-            back = bulk.RenameFolder(f"{guard.folder.prefix}{place}/{name}/", f"{guard.folder.prefix}{name}/")
-            if bulk.outcome((yield [back])[0]) is Outcome.DONE:
-                report.put_back.append(name)
-                report.skipped[name] = protections.why(name) or "protected"
-                report.swept = [each for each in report.swept if each != name]
-                report.already = [each for each in report.already if each != name]
-                break
 
 
 def _empty(
     plan: RetentionPlan, folder: RunFolder, protections: Protections, settings: SweepSettings, report: SweepReport
 ) -> bulk.BulkSteps[None]:
     at_once = set(report.trash) if settings.empty_now else set()
+    names = {name for name in protections.folders if not protections.is_forced_into(name)}
     for unit in plan.swept:
-        if unit.state == "trash" and unit.name in protections.level.folders:
-            # A trash that no sweep made has no stamp: the plan judged its age.
-            if trash.made_at(unit.name) is None:
-                at_once.add(unit.name)
-            elif not emptying.is_due(unit.name, settings):
+        if unit.state != "trash" or unit.name not in protections.folders:
+            continue
+        if unit.name not in names:
+            report.skipped[unit.name] = "restore.version names a backup in it"
+        elif trash.made_at(unit.name) is not None:
+            if not emptying.is_due(unit.name, settings):
                 report.skipped[unit.name] = f"younger than {settings.trash_age}"
-    yield from emptying.empty(
-        folder, protections.level.folders, settings, report, at_once=at_once, hierarchical=plan.hierarchical
-    )
+        else:
+            # A trash that no sweep made has no stamp: the plan judged its age.
+            level = bulk.listing((yield [ListRequest(unit.prefix)])[0])
+            if fingerprints.of_listing(level.objects, level.folders) == unit.fingerprint:
+                at_once.add(unit.name)
+            else:
+                report.skipped[unit.name] = CHANGED
+    yield from emptying.empty(folder, names, settings, report, at_once=at_once, hierarchical=plan.hierarchical)
 
 
-def _trash_in_use(level: Listing, plan_hash: str, settings: SweepSettings) -> str:
+def _trash_in_use(protections: Protections, plan_hash: str, settings: SweepSettings) -> str:
     now = settings.now()
-    for name in trash.of_plan(level.folders, plan_hash):
+    for name in trash.of_plan(protections.folders, plan_hash):
         made = trash.made_at(name)
         if made is not None and now - made < trash.GOES_ON_FOR:
             return name

@@ -7,6 +7,7 @@ Before a trash is emptied it is renamed itself, so that nothing half-deleted can
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,16 @@ State = Literal["applying", "applied", "undone"]
 def short(plan_hash: str) -> str:
     """Return the part of a plan's hash that names its trash and its journal."""
     return plan_hash.removeprefix("sha256:")[:_HASH_LENGTH]
+
+
+def is_hash(text: str) -> bool:
+    """Say whether a text is a plan's hash, or enough of one."""
+    return re.fullmatch(r"(sha256:)?[0-9a-f]{12,64}", text) is not None
+
+
+def is_of(plan_hash: str, text: str) -> bool:
+    """Say whether a plan's hash is the one that a text is, or begins with it."""
+    return plan_hash.removeprefix("sha256:").startswith(text.removeprefix("sha256:"))
 
 
 def folder_name(plan_hash: str, now: datetime) -> str:
