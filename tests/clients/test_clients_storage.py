@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.checkpoints.written_metadata import metadata_of
 
 from everstep.checkpoints.catalogue import BackupState, Shape
 from everstep.checkpoints.layout import RunFolder
@@ -110,22 +111,25 @@ async def test_a_run_folder_reads_the_same_by_both_clients(cloud_storage: Any, b
 
 
 def test_durable_saves_of_pytorch_count_by_their_own_marker(bucket: BucketClient) -> None:
+    marker = metadata_of([("__0_0.distcp", 0, 4)])
     for name, body in {
-        "10/.metadata": b"x",
-        "10/__0_0.distcp": b"x",
-        "20/__0_0.distcp": b"x",
-        "30/.metadata": b"x",
-        "30/.metadata.tmp": b"x",
-        "30/__0_0.distcp": b"x",
-        "40/.metadata": b"x",
+        "10/.metadata": marker,
+        "10/__0_0.distcp": b"data",
+        "20/__0_0.distcp": b"data",
+        "30/.metadata": marker,
+        "30/.metadata.tmp": marker,
+        "30/__0_0.distcp": b"data",
+        "40/.metadata": marker,
         "40/__0_0.distcp": b"",
+        "50/.metadata": marker,
+        "50/__0_0.distcp": b"dat",
     }.items():
         put(bucket, f"dcp/checkpoints/{name}", body)
     put(bucket, "dcp/checkpoints/5/commit_success.txt")
     put(bucket, "dcp/checkpoints/5/default/d/1")
     contents = bucket.run(run_folder.contents(RunFolder(bucket.name, "dcp"), Shape(4, 1, None), now=NOW))
     assert contents.durable_steps == (5, 10)
-    assert contents.incomplete_durable_steps == (20, 30, 40)
+    assert contents.incomplete_durable_steps == (20, 30, 40, 50)
     good = contents.last_known_good
     assert good is not None
     assert (good.step, good.tier, good.name) == (10, "durable", "checkpoints/10")

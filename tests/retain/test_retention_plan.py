@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.checkpoints.written_metadata import metadata_of
 from tests.retain.retention_bucket import Bucket, digest_of
 
 from everstep.checkpoints.completeness import Shape
@@ -241,8 +242,7 @@ def test_dcp_saves_are_judged_by_their_metadata_and_the_files_it_names(bucket: B
         prefix, created = f"run/checkpoints/{step}/", OLD + timedelta(hours=step)
         for name in files:
             bucket.put(prefix + name, b"data", created)
-        # The opcodes of a list of texts, as pickle writes them.
-        body = b"\x80\x04](" + b"".join(b"\x8c" + bytes([len(name)]) + name.encode() for name in named) + b"e."
+        body = metadata_of((name, 0, 4) for name in named)
         bucket.put(f"{prefix}.metadata", body, created)
 
     both = ("__0_0.distcp", "__1_0.distcp")
@@ -250,9 +250,13 @@ def test_dcp_saves_are_judged_by_their_metadata_and_the_files_it_names(bucket: B
     dcp(20, both, both)
     dcp(30, both[:1], both)
     bucket.put("run/checkpoints/40/__0_0.distcp", b"data", OLD)
+    dcp(50, both, both)
+    # A save that died while it wrote over this one: the marker is still the old one's.
+    bucket.put("run/checkpoints/50/__1_0.distcp", b"dat", OLD + timedelta(hours=50))
     plan = planned(bucket)
     assert swept(plan) == ["checkpoints/10"]
     assert plan.swept[0].kind == "dcp"
+    assert plan.named("checkpoints/50").reasons == ("not judged: torn (__1_0.distcp is cut off: 3 of 4 bytes)",)  # type: ignore[union-attr]
     assert plan.named("checkpoints/30").reasons == ("not judged: torn (__1_0.distcp is missing)",)  # type: ignore[union-attr]
     assert plan.named("checkpoints/40").state == "unproven"  # type: ignore[union-attr]
 

@@ -2,20 +2,20 @@
 
 Orbax in a bucket writes ``commit_success.txt`` last, into the step's directory and into each item's; only the step's
 counts. DCP's coordinator renames ``.metadata`` into place last. A directory without its marker is *unproven* and not
-incomplete: a copy made by other tools lacks Orbax's marker too. ``.metadata`` is a pickle; it is never unpickled, since
-that runs code: the file names in it are read from its opcodes.
+incomplete: a copy made by other tools lacks Orbax's marker too. A DCP directory that was written over by a save that
+died keeps its old marker, while its data files are cut off: only their sizes tell.
 """
 
 from __future__ import annotations
 
 import enum
 import json
-import pickletools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from everstep.checkpoints import dcp_metadata
 from everstep.checkpoints.catalogue import ListedObject
 from everstep.checkpoints.layout import COMMIT_MARKER
 
@@ -48,7 +48,7 @@ class Save:
 
 
 def judge(step: int, objects: Sequence[ListedObject], folders: Collection[str]) -> Save:
-    """Judge a directory by one listing with the delimiter ``/``; `look_into_orbax` and `look_into_dcp` look closer."""
+    """Judge a directory by one listing with the delimiter ``/``. `missing_of_orbax`, `missing_of_dcp` look closer."""
     by_name = {item.name: item for item in objects}
     dcp = DCP_MARKER in by_name or any(name.endswith(DCP_DATA_SUFFIX) for name in by_name)
     framework: SaveFramework = "dcp" if dcp and COMMIT_MARKER not in by_name else "orbax"
@@ -111,13 +111,22 @@ def missing_of_orbax(
     return missing
 
 
-def dcp_files(metadata: bytes) -> frozenset[str]:
-    """Return the data files that DCP's ``.metadata`` names, without unpickling it. Raises ValueError if it is torn."""
-    return frozenset(
-        argument
-        for _, argument, _ in pickletools.genops(metadata)
-        if isinstance(argument, str) and argument.endswith(DCP_DATA_SUFFIX)
-    )
+def missing_of_dcp(metadata: bytes, sizes: Mapping[str, int]) -> list[str]:
+    """Return what a DCP directory lacks that its ``.metadata`` vouches for.
+
+    :param sizes: of the objects directly inside it, in bytes
+    """
+    try:
+        named = dcp_metadata.files(metadata)
+    except ValueError as torn:
+        return [f"{DCP_MARKER} is torn ({torn})"]
+    missing = [f"{name} is missing" for name in sorted(named) if name not in sizes]
+    missing += [
+        f"{name} is cut off: {sizes[name]} of {size} bytes"
+        for name, size in sorted(named.items())
+        if sizes.get(name, size) < size
+    ]
+    return missing
 
 
 def _document(body: bytes) -> dict[str, Any]:

@@ -185,6 +185,14 @@ def _durable(folder: RunFolder) -> Steps[tuple[tuple[int, ...], tuple[int, ...]]
     levels = [listing(answer) for answer in answers]
     judged = [saves.judge(step, level.objects, level.folders) for step, level in zip(steps, levels, strict=True)]
     complete = [each.step for each in judged if each.state is SaveState.COMPLETE]
+    while complete and judged[steps.index(complete[-1])].framework == "dcp":
+        # The highest one is what would be restored; its data files may be cut off.
+        step = complete[-1]
+        sizes = {item.name: item.size for item in levels[steps.index(step)].objects}
+        metadata = stored((yield [ReadRequest(folder.durable_step(step) + saves.DCP_MARKER)])[0])
+        if metadata is not None and not saves.missing_of_dcp(metadata.body, sizes):
+            break
+        complete.pop()
     return tuple(complete), tuple(step for step in steps if step not in complete)
 
 

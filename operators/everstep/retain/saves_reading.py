@@ -58,15 +58,7 @@ def _looked_into(folder: RunFolder, each: FoundSave) -> Steps[FoundSave]:
         return FoundSave(fresh, contents_of(level), each.metric)
     if fresh.framework == "dcp":
         body = stored((yield [ReadRequest(prefix + saves.DCP_MARKER)])[0])
-        present = {item.name for item in level.objects}
-        try:
-            missing = [
-                f"{name} is missing"
-                for name in saves.dcp_files(body.body if body else b"")
-                if name.partition("/")[0] not in present | set(level.folders)
-            ]
-        except ValueError as torn:
-            missing = [f"{saves.DCP_MARKER} is torn ({torn})"]
+        missing = saves.missing_of_dcp(body.body if body else b"", {item.name: item.size for item in level.objects})
     else:
         answers = yield [
             ReadRequest(prefix + saves.ORBAX_METADATA),
