@@ -51,7 +51,7 @@ bench: build/.set-up  ## figures side by side with what users would otherwise pi
 property: build/.set-up  ## a quarter of an hour: sweeps that die anywhere in 100,000 random histories lose nothing
 	@EVERSTEP_PROPERTY_HISTORIES=100000 $(PYTEST) tests/retain/test_retention_property.py --timeout 7200
 
-matrix: build/.set-up  ## dag.test() of the DAG on Airflow 3.3, 3.1 and 2.11
+matrix: build/.set-up  ## dag.test() of the training and sweeping DAGs on Airflow 3.3, 3.1 and 2.11
 	@scripts/matrix.sh
 
 clean: down  ## removes everything that was built
