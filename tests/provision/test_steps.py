@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from everstep.clients.errors import Conflict, NotConfigured, Unavailable
 from everstep.provision import waits
 from everstep.provision.changes import Change, Look, Mode, Waiting
 from everstep.provision.everything import provision
@@ -187,3 +188,69 @@ def test_killed_between_any_two_changes_it_converges(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == list("abcdefghij")
     created = [line for line in (tmp_path / "log").read_text().splitlines() if "create file" in line]
     assert len(created) <= 10 + kills
+
+
+def test_what_somebody_else_was_faster_with_is_looked_at_again(tmp_path: Path) -> None:
+    class Raced(Files):
+        def change(self, name: str) -> Change:
+            def act() -> None:
+                self.made.append(name)
+                (self.folder / name).touch()
+                raise Conflict(f"{name} was made a moment ago")
+
+            return Change(f"file {name}", "create", "absent", "there", act)
+
+    step, report, told = Raced(tmp_path, ("a",)), Report(Mode.APPLY), list[str]()
+    assert advance(step, report, told.append) is None
+    assert step.made == ["a"] and any("a moment ago: looking again" in line for line in told)
+    # It may have been theirs: only what is known to be one's own is told as done.
+    assert report.done == []
+
+
+def test_a_conflict_that_stays_is_told_with_the_services_words(tmp_path: Path) -> None:
+    class Taken(Files):
+        def change(self, name: str) -> Change:
+            def act() -> None:
+                self.made.append(name)
+                raise Conflict("the name belongs to somebody else")
+
+            return Change(f"file {name}", "create", "absent", "there", act)
+
+    step = Taken(tmp_path, ("a",))
+    with pytest.raises(FindingsError, match="gets nowhere") as refused:
+        advance(step, Report(Mode.APPLY), lambda line: None)
+    assert "the name belongs to somebody else" in str(refused.value)
+    assert len(step.made) == 3
+
+
+def test_only_the_latest_look_is_told(tmp_path: Path) -> None:
+    report = Report(Mode.APPLY)
+    advance(Files(tmp_path, ("a", "b")), report, lambda line: None)
+    assert [finding.found for finding in report.findings] == ["2 files"]
+    assert Report.of(report.as_dict()).findings == report.findings
+
+
+class Failing:
+    def __init__(self, title: str, failure: Exception) -> None:
+        self.title, self.failure, self.looked = title, failure, 0
+
+    def look(self) -> Look:
+        self.looked += 1
+        raise self.failure
+
+
+def test_missing_credentials_are_one_finding_for_all_steps(tmp_path: Path) -> None:
+    steps = [Failing("APIs", NotConfigured("no credentials")), Failing("cluster", NotConfigured("no credentials"))]
+    report = survey([*steps, Files(tmp_path, ("a",))], Mode.CHECK)
+    assert [finding.object for finding in report.findings] == ["APIs, cluster", "folder"]
+    assert "application-default login" in report.findings[0].remedy
+    assert [change.object for change in report.left] == ["file a"]
+
+
+def test_a_network_that_is_away_is_waited_for_once(tmp_path: Path) -> None:
+    steps = [Failing("APIs", Unavailable("no route")), Failing("cluster", Unavailable("no route either"))]
+    report = survey([*steps, Files(tmp_path, ("a",))], Mode.CHECK)
+    assert [step.looked for step in steps] == [1, 0]
+    assert not report.left
+    assert {finding.object for finding in report.findings} == {"APIs", "cluster", "files"}
+    assert all(finding.severity == "error" for finding in report.findings)

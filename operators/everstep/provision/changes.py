@@ -51,7 +51,8 @@ class Change:
     :param action: one word: create, update, install, grant, resize, recreate, delete …
     :param found: what is there now
     :param wanted: what will be there
-    :param act: does it; returns what has to be waited for before anything else is looked at, or None
+    :param act: does it; returns what has to be waited for before anything else is looked at, or None. Raises Conflict
+        when somebody else was faster
     :param commands: shell commands that do the same, ready to paste
     :param terraform: HCL that declares the same; empty where Terraform has no word for it
     :param note: what it costs or what it takes down with it; empty where it does neither

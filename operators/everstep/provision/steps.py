@@ -6,12 +6,13 @@ stand, and a second run of a finished step changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from everstep.clients.errors import RemoteError
-from everstep.provision.changes import Change, Look, Mode, Step, Waiting
+from everstep.clients.errors import Conflict, NotConfigured, RemoteError, Unauthenticated, Unavailable
+from everstep.provision.changes import Change, Mode, Step, Waiting
 from everstep.spec.findings import Finding, FindingsError, error, raise_on_errors
 
 # A step that still finds the same change after it was made this often is not getting anywhere.
@@ -20,18 +21,26 @@ SAME_CHANGE_AT_MOST = 3
 
 @dataclass
 class Report:
-    """What steps found and did."""
+    """What steps found and did.
+
+    :param seen: by step, what the latest look at it found: an older one is no longer true
+    """
 
     mode: Mode
-    findings: list[Finding] = field(default_factory=list)
+    seen: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
     done: list[dict[str, Any]] = field(default_factory=list)
     left: list[Change] = field(default_factory=list)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Return what was found, in the order of the steps, each once."""
+        return list(dict.fromkeys(finding for found in self.seen.values() for finding in found))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for XCom and JSON."""
         return {
             "mode": str(self.mode),
-            "findings": [finding.as_dict() for finding in self.findings],
+            "findings": [{**one.as_dict(), "step": step} for step, found in self.seen.items() for one in found],
             "done": self.done,
             "left": [change.as_dict() for change in self.left],
         }
@@ -39,23 +48,33 @@ class Report:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Report:
         """Return what `as_dict` gave, without what was left: that is looked at anew."""
-        return cls(Mode(data["mode"]), [Finding.of(one) for one in data["findings"]], list(data["done"]))
+        seen: dict[str, tuple[Finding, ...]] = {}
+        for one in data["findings"]:
+            seen[one["step"]] = (*seen.get(one["step"], ()), Finding.of(one))
+        return cls(Mode(data["mode"]), seen, list(data["done"]))
 
 
 def survey(steps: Iterable[Step], mode: Mode) -> Report:
-    """Look at every step and change nothing. Never raises for what a step found: a check shows all of it."""
+    """Look at every step and change nothing. Never raises for what a step found: a check shows all of it.
+
+    Where nobody answers, the steps behind are not tried, since each would take as long.
+    """
     report = Report(mode)
+    unanswered: dict[str, RemoteError] = {}
     for step in steps:
+        if any(isinstance(failure, Unavailable) for failure in unanswered.values()):
+            report.seen[step.title] = (error(step.title, "not looked at, since there was no answer before", "a look"),)
+            continue
         try:
             look = step.look()
         except FindingsError as refusal:
-            report.findings += refusal.findings
-            continue
+            report.seen[step.title] = refusal.findings
         except RemoteError as failure:
-            report.findings.append(error(step.title, failure.message, "an answer"))
-            continue
-        _take_findings(report, look)
-        report.left += look.changes
+            unanswered[step.title] = failure
+        else:
+            report.seen[step.title] = look.findings
+            report.left += look.changes
+    report.seen = {**_unanswered(unanswered), **report.seen}
     return report
 
 
@@ -64,20 +83,29 @@ def advance(step: Step, report: Report, tell: Callable[[str], None]) -> Waiting 
 
     Raises FindingsError, before the next change, when a look finds an error.
     """
+    refused: Counter[tuple[str, str]] = Counter()
     while True:
         look = step.look()
-        _take_findings(report, look)
+        report.seen[step.title] = look.findings
         raise_on_errors(f"{step.title} can't be provisioned", look.findings)
         if look.waiting is not None:
             tell(f"{step.title}: waiting for {look.waiting.what}")
             return look.waiting
         if not look.changes:
-            tell(f"{step.title}: as the cluster file says")
+            tell(f"{step.title}: nothing to change")
             return None
         change = look.changes[0]
         _refuse_endless(step, change, report)
         tell(f"{step.title}: {change}")
-        waiting = change.act()
+        try:
+            waiting = change.act()
+        except Conflict as refusal:
+            # Somebody else was faster, or a try of this one whose answer was lost: the next look tells what there is.
+            refused[change.object, change.action] += 1
+            if refused[change.object, change.action] >= SAME_CHANGE_AT_MOST:
+                raise _nowhere(step, change, refusal.message) from refusal
+            tell(f"{step.title}: {refusal.message}: looking again")
+            continue
         report.done.append({key: value for key, value in change.as_dict().items() if key not in _NOT_KEPT})
         if waiting is not None:
             tell(f"{step.title}: waiting for {waiting.what}")
@@ -88,14 +116,30 @@ def advance(step: Step, report: Report, tell: Callable[[str], None]) -> Waiting 
 _NOT_KEPT = ("commands", "terraform")
 
 
-def _take_findings(report: Report, look: Look) -> None:
-    report.findings += [finding for finding in look.findings if finding not in report.findings]
+def _unanswered(failures: Mapping[str, RemoteError]) -> dict[str, tuple[Finding, ...]]:
+    """Return the findings of steps that could not look, by step; one for all that failed alike."""
+    alike: dict[str, list[str]] = {}
+    for title, failure in failures.items():
+        alike.setdefault(failure.message, []).append(title)
+    return {
+        titles[0]: (error(", ".join(titles), message, "an answer", _remedy(failures[titles[0]])),)
+        for message, titles in alike.items()
+    }
+
+
+def _remedy(failure: RemoteError) -> str:
+    if isinstance(failure, NotConfigured | Unauthenticated):
+        return "gcloud auth application-default login, or mend the connection"
+    if isinstance(failure, Unavailable):
+        return "run it again when the network is back"
+    return "the rights of the provisioner: everstep permissions --for provisioner" if failure.status == 403 else ""
 
 
 def _refuse_endless(step: Step, change: Change, report: Report) -> None:
     same = [one for one in report.done if (one["object"], one["action"]) == (change.object, change.action)]
     if len(same) >= SAME_CHANGE_AT_MOST and same[-1]["wanted"] == change.wanted:
-        raise FindingsError(
-            f"{step.title} gets nowhere",
-            [error(change.object, f"{change.found}, after {len(same)} tries of {change.action!r}", change.wanted)],
-        )
+        raise _nowhere(step, change, f"after {len(same)} tries of {change.action!r}")
+
+
+def _nowhere(step: Step, change: Change, why: str) -> FindingsError:
+    return FindingsError(f"{step.title} gets nowhere", [error(change.object, f"{change.found}; {why}", change.wanted)])

@@ -90,7 +90,7 @@ def test_terraform_makes_things_in_order(emitted: tuple[Report, ClusterSpec]) ->
 def test_errors_are_told_on_top_and_stay_comments(spec_of: SpecOf) -> None:
     told = error("bucket acme", "it has no\nhierarchical namespace", "one; rm -rf /")
     change = Change("bucket x", "create", "none", "one\nmore", lambda: None, (shlex.join(["gcloud", "a b"]),))
-    text = emission.script(Report(Mode.EMIT, [told], left=[change]), spec_of(), "tokyo.yaml")
+    text = emission.script(Report(Mode.EMIT, {"buckets": (told,)}, left=[change]), spec_of(), "tokyo.yaml")
     commands = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert commands == ["set -eu", "gcloud 'a b'"]
     assert "# With these errors nothing would be changed" in text

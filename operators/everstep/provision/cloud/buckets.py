@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from everstep.clients.errors import Conflict, Forbidden
+from everstep.clients.errors import Forbidden
 from everstep.clients.google_requests import SERVICE_DISABLED
 from everstep.provision.changes import Change, Look
 from everstep.provision.cloud import bodies, checks, gcloud, terraform
@@ -56,11 +56,7 @@ class BucketsStep:
         hierarchical, bucket = checks.is_for_backups(spec, name), spec.bucket(name)
 
         def act() -> None:
-            try:
-                google.create_bucket(project, bodies.bucket(name, bucket, location, hierarchical=hierarchical))
-            except Conflict:
-                # Made by a try whose answer was lost, or somebody else's: the next look tells.
-                return
+            google.create_bucket(project, bodies.bucket(name, bucket, location, hierarchical=hierarchical))
 
         kind = "hierarchical namespace" if hierarchical else "flat: scratch files of Pathways are never renamed"
         return Change(
@@ -150,11 +146,7 @@ class BucketsStep:
         google, spec = self.site.google(), self.site.spec
 
         def act() -> None:
-            try:
-                google.patch_bucket(name, patch, metageneration=int(found["metageneration"]))
-            except Conflict:
-                # Somebody else changed the bucket, or the answer was lost: look again.
-                return
+            google.patch_bucket(name, patch, metageneration=int(found["metageneration"]))
 
         return Change(
             object=f"bucket {name}",

@@ -20,6 +20,9 @@ Object = dict[str, Any]
 # GKE itself gives up on nodes after about an hour; upgrades and recreated nodes of a large pool take longer.
 OPERATION_SECONDS = 2 * 60 * 60.0
 
+# How GKE refuses what it would take at another time.
+NOT_NOW = ("FAILED_PRECONDITION", "failedPrecondition")
+
 
 def cluster_of(google: GoogleCloud, spec: ClusterSpec) -> Object | None:
     """Return the cluster of a cluster file; None when there is none, or GKE's API is not enabled."""
@@ -34,7 +37,7 @@ def cluster_of(google: GoogleCloud, spec: ClusterSpec) -> Object | None:
 def joined(google: GoogleCloud, spec: ClusterSpec, cluster: Mapping[str, Any]) -> Waiting | None:
     """Return what is under way on a cluster, whoever began it; None when GKE would take the next operation."""
     for operation in sorted(google.operations(spec.project, spec.location), key=lambda each: each.get("startTime", "")):
-        if operation.get("status") in ("PENDING", "RUNNING") and _is_about(operation, spec.name):
+        if operation.get("status") in ("PENDING", "RUNNING", "ABORTING") and _is_about(operation, spec.name):
             return _waiting(spec, operation)
     if not is_unsettled(cluster):
         return None
@@ -43,19 +46,22 @@ def joined(google: GoogleCloud, spec: ClusterSpec, cluster: Mapping[str, Any]) -
 
 
 def begun(google: GoogleCloud, spec: ClusterSpec, begin: Callable[[], Object | None]) -> Waiting | None:
-    """Begin an operation and return it to be waited for; None when there is nothing to wait for but to look again.
+    """Begin an operation and return it to be waited for; None when there is nothing to wait for.
 
     GKE refuses an operation while another one is under way, which may be this very one, begun by a try whose answer
-    was lost: then that one is returned.
+    was lost: then that one is returned. Raises Conflict or Invalid for what is refused without one.
     """
     try:
         operation = begin()
     except (Conflict, Invalid) as refusal:
         cluster = cluster_of(google, spec)
         waiting = joined(google, spec, cluster) if cluster is not None else None
-        if waiting is None and not isinstance(refusal, Conflict):
-            raise
-        return waiting
+        if waiting is not None:
+            return waiting
+        if refusal.reason in NOT_NOW:
+            # What was in the way has ended meanwhile.
+            raise Conflict(refusal.message, status=refusal.status, reason=refusal.reason) from refusal
+        raise
     return _waiting(spec, operation) if operation is not None else None
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from everstep.clients.errors import Conflict
 from everstep.clients.kubernetes import Object
 from everstep.clients.resources import (
     CHECKPOINT_CONFIGURATIONS,
@@ -137,13 +136,8 @@ class CheckpointConfigurations:
         name = body["metadata"]["name"]
         marked = {**body, "metadata": {**body["metadata"], "annotations": dict(self._marks)}} if self._marks else body
 
-        def act() -> Waiting | None:
-            try:
-                made = self._reader.client.create(CHECKPOINT_CONFIGURATIONS, marked)
-            except Conflict:
-                # Made by somebody else, or by a try whose answer was lost: the next look compares it.
-                return None
-            return self._ready(made)
+        def act() -> Waiting:
+            return self._ready(self._reader.client.create(CHECKPOINT_CONFIGURATIONS, marked))
 
         spec = body["spec"]
         return Change(
@@ -219,13 +213,9 @@ class CheckpointConfigurations:
         )
 
 
-def deletion(reader: Reader, found: Object) -> Waiting | None:
-    """Delete this very configuration, and return what has to be waited for."""
-    try:
-        reader.client.delete(CHECKPOINT_CONFIGURATIONS, found["metadata"]["name"], uid=found["metadata"]["uid"])
-    except Conflict:
-        # Another one has the name by now: look again.
-        return None
+def deletion(reader: Reader, found: Object) -> Waiting:
+    """Delete this very configuration, and return what has to be waited for. Raises Conflict for another one."""
+    reader.client.delete(CHECKPOINT_CONFIGURATIONS, found["metadata"]["name"], uid=found["metadata"]["uid"])
     return gone(found)
 
 

@@ -137,12 +137,8 @@ class JobSetController:
     def _raise(self, deployment: Object, patch: Patch) -> Change:
         name = deployment["metadata"]["name"]
 
-        def act() -> Waiting | None:
-            try:
-                self._reader.client.patch(DEPLOYMENTS, name, patch.body, JOBSET_NAMESPACE, strategic=True)
-            except Conflict:
-                # Changed since the look: look again.
-                return None
+        def act() -> Waiting:
+            self._reader.client.patch(DEPLOYMENTS, name, patch.body, JOBSET_NAMESPACE, strategic=True)
             return self._availability(deployment)
 
         return Change(
