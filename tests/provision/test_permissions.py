@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +56,6 @@ def test_the_iam_role_of_the_provisioner_touches_no_object_and_deletes_nothing(
     ("arguments", "told"),
     [
         (("--for", "nobody"), "launcher, watcher"),
-        (("--for", "watcher"), "--subject"),
         (("--for", "trainer", "--subject", "a/b"), "'iam'"),
     ],
 )
@@ -64,6 +64,36 @@ def test_what_makes_no_sense_is_refused_with_a_way_out(
 ) -> None:
     assert main(["permissions", *arguments]) == 1
     assert told in capsys.readouterr().err
+
+
+def test_without_a_subject_there_are_roles_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["permissions", "--for", "watcher"]) == 0
+    printed = capsys.readouterr()
+    assert {each["kind"] for each in yaml.safe_load_all(printed.out)} == {"ClusterRole", "Role"}
+    assert "--subject" in printed.err
+
+
+def test_each_rule_has_its_reason_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["permissions", "--for", "watcher"]) == 0
+    assert "# the one watch that all waits share\n- apiGroups: [jobset.x-k8s.io]\n" in capsys.readouterr().out
+    assert main(["permissions", "--for", "provisioner", "--format", "iam"]) == 0
+    assert "- storage.buckets.create  # make the buckets\n" in capsys.readouterr().out
+
+
+def test_the_repositorys_files_are_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a change: everstep permissions --to permissions"""
+    assert main(["permissions", "--to", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert contents(Path(__file__).parents[2] / "permissions") == contents(tmp_path)
+    for name in IDENTITIES:
+        for file, form in (("rbac.yaml", "rbac"), ("iam-role.yaml", "iam")):
+            path = tmp_path / name / file
+            assert (main(["permissions", "--for", name, "--format", form]) == 0) is path.exists()
+            assert capsys.readouterr().out == (path.read_text() if path.exists() else "")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.yaml")}
 
 
 def test_without_an_identity_all_are_explained(capsys: pytest.CaptureFixture[str]) -> None:

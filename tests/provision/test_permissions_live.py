@@ -43,7 +43,8 @@ from everstep.provision import preflight, priority_classes
 from everstep.provision.changes import Mode, Waiting
 from everstep.provision.in_cluster.checkpointing import kind_served
 from everstep.provision.in_cluster.steps import in_cluster_steps
-from everstep.provision.permissions import IDENTITIES, rbac, service_account_subject
+from everstep.provision.permission_files import rbac_text
+from everstep.provision.permissions import IDENTITIES, service_account_subject
 from everstep.provision.preflight import Subject
 from everstep.provision.site import Site
 from everstep.provision.steps import Report, advance
@@ -135,7 +136,7 @@ def cluster(
     for identity in IDENTITIES.values():
         admin.create(SERVICE_ACCOUNTS, account(identity.name), AIRFLOW)
         subject = service_account_subject(AIRFLOW, identity.name)
-        for document in rbac(identity, namespace=TEAM, subject=subject):
+        for document in yaml.safe_load_all(rbac_text(identity, namespace=TEAM, subject=subject)):
             where = document["metadata"].get("namespace")
             plural = document["kind"].lower() + "s"
             kind = Resource("rbac.authorization.k8s.io", "v1", plural, namespaced=where is not None)

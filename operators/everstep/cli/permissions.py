@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +13,8 @@ if TYPE_CHECKING:
     from everstep.provision.permissions import Identity
 
 DESCRIPTION = """Prints the least rights that one of Everstep's identities needs: RBAC for `kubectl apply -f -`, or the
-IAM role on the runs' bucket or project for `gcloud iam roles create --file`. Without --for it explains all of them."""
+IAM role on the runs' bucket or project for `gcloud iam roles create --file`. Without --for it explains all of them;
+with --to it writes all of them to files."""
 
 
 def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,7 +22,10 @@ def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None
     parser = subparsers.add_parser(
         "permissions", help="the least rights of each of Everstep's identities", description=DESCRIPTION
     )
-    parser.add_argument("--for", dest="identity", metavar="IDENTITY", help="launcher, watcher, provisioner or trainer")
+    parser.add_argument(
+        "--for", dest="identity", metavar="IDENTITY", help="launcher, watcher, provisioner, sweeper or trainer"
+    )
+    parser.add_argument("--to", type=Path, metavar="DIRECTORY", help="write the files of all identities there")
     parser.add_argument("--format", choices=("rbac", "iam"), default="rbac", help="for Kubernetes, or for Google Cloud")
     parser.add_argument("--namespace", default="default", help="namespace of the runs (default: default)")
     parser.add_argument(
@@ -32,10 +38,13 @@ def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def permissions(arguments: argparse.Namespace) -> int:
-    """Prints what was asked for; raises FindingsError when it can't be known."""
+    """Prints or writes what was asked for; raises FindingsError when it can't be known."""
     from everstep.provision.permissions import IDENTITIES
     from everstep.spec.findings import FindingsError, error
 
+    if arguments.to is not None:
+        _write_files(arguments.to, arguments.namespace)
+        return 0
     if arguments.identity is None:
         for each in IDENTITIES.values():
             print("\n".join(explain(each, arguments.namespace)))
@@ -45,7 +54,7 @@ def permissions(arguments: argparse.Namespace) -> int:
         raise FindingsError(
             "permissions can't be shown", [error("--for", repr(arguments.identity), f"one of {', '.join(IDENTITIES)}")]
         )
-    _print_files(identity, arguments)
+    _print_file(identity, arguments)
     return 0
 
 
@@ -64,31 +73,32 @@ def explain(identity: Identity, namespace: str) -> list[str]:
     return lines
 
 
-def _print_files(identity: Identity, arguments: argparse.Namespace) -> None:
-    import yaml
-
-    from everstep.provision import permissions as data
+def _print_file(identity: Identity, arguments: argparse.Namespace) -> None:
+    from everstep.provision import permission_files as files
     from everstep.spec.findings import FindingsError, error
 
     if arguments.format == "iam":
-        role = data.iam_role(identity)
-        if role is None:
-            raise FindingsError(
-                f"{identity.name} has no IAM role", [error("--format", "'iam'", "'rbac': it never asks Google Cloud")]
-            )
-        print(yaml.safe_dump(role, sort_keys=False), end="")
-        return
-    if not (identity.anywhere or identity.own):
-        raise FindingsError(
-            f"{identity.name} has no RBAC rules", [error("--format", "'rbac'", "'iam': it never asks the cluster")]
-        )
-    if not arguments.subject:
-        raise FindingsError(
-            f"the rules of {identity.name} need somebody who gets them",
-            [error("--subject", "nothing", "a user, or NAMESPACE/NAME of a service account")],
-        )
-    documents = data.rbac(identity, namespace=arguments.namespace, subject=_subject(arguments.subject))
-    print(yaml.safe_dump_all(documents, sort_keys=False), end="")
+        text, refusal = files.iam_text(identity), ("IAM role", "'iam'", "'rbac': it never asks Google Cloud")
+    else:
+        subject = _subject(arguments.subject) if arguments.subject else None
+        text = files.rbac_text(identity, namespace=arguments.namespace, subject=subject)
+        refusal = ("RBAC rules", "'rbac'", "'iam': it never asks the cluster")
+    if not text:
+        what, found, expected = refusal
+        raise FindingsError(f"{identity.name} has no {what}", [error("--format", found, expected)])
+    print(text, end="")
+    if arguments.format == "rbac" and not arguments.subject:
+        print("roles only: with --subject also the bindings that give them to somebody", file=sys.stderr)
+
+
+def _write_files(directory: Path, namespace: str) -> None:
+    from everstep.provision.permission_files import all_files
+
+    for path, text in all_files(namespace).items():
+        file = directory / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        print(file)
 
 
 def _subject(text: str) -> dict[str, Any]:

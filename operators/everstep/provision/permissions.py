@@ -6,7 +6,7 @@ everybody who is logged in (the ClusterRole system:discovery), so no rule names 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -224,19 +224,17 @@ IDENTITIES = {
 }
 
 
-def rbac(identity: Identity, *, namespace: str, subject: Object) -> list[Object]:
-    """Return the roles and bindings that give a subject the identity's rules, ready to apply.
+def roles(identity: Identity, *, namespace: str) -> Iterator[tuple[str | None, tuple[Rule, ...]]]:
+    """Yield where the identity has rules, None for everywhere, and those rules.
 
-    :param subject: a ServiceAccount, User or Group as a binding names it
+    :param namespace: of the runs
     """
-    documents: list[Object] = []
     if identity.anywhere:
-        documents += _granted("ClusterRole", identity.role, None, identity.anywhere, subject)
+        yield None, identity.anywhere
     places = {**identity.elsewhere, namespace: (*identity.own, *identity.elsewhere.get(namespace, ()))}
-    for where, rules in places.items():
+    for place, rules in places.items():
         if rules:
-            documents += _granted("Role", identity.role, where, rules, subject)
-    return documents
+            yield place, rules
 
 
 def iam_role(identity: Identity) -> Object | None:
@@ -265,21 +263,19 @@ def service_account_subject(namespace: str, name: str) -> Object:
     return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
 
 
-def _granted(kind: str, name: str, namespace: str | None, rules: Iterable[Rule], subject: Object) -> list[Object]:
-    place = {"namespace": namespace} if namespace else {}
-    metadata = {"name": name, **place, "labels": MANAGED_BY}
-    return [
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": kind,
-            "metadata": metadata,
-            "rules": [rule.as_rbac() for rule in rules],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": f"{kind}Binding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-            "subjects": [subject],
-        },
-    ]
+def granted(
+    identity: Identity, place: str | None, rules: Iterable[Rule], subject: Mapping[str, Any]
+) -> tuple[Object, Object]:
+    """Return the role with some rules, and the binding that gives it to a subject.
+
+    :param place: a namespace; None makes a ClusterRole
+    """
+    kind, within = ("Role", {"namespace": place}) if place else ("ClusterRole", {})
+    metadata = {"name": identity.role, **within, "labels": MANAGED_BY}
+    role: Object = {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata}
+    binding: Object = {"apiVersion": f"{_RBAC}/v1", "kind": f"{kind}Binding", "metadata": metadata}
+    reference = {"apiGroup": _RBAC, "kind": kind, "name": identity.role}
+    return (
+        {**role, "rules": [rule.as_rbac() for rule in rules]},
+        {**binding, "roleRef": reference, "subjects": [dict(subject)]},
+    )
