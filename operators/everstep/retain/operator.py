@@ -265,5 +265,11 @@ class SweepOperator(RetentionOperator):
         events: Any = context.get("outlet_events")
         if events is None or FREED not in (self.outlets or ()):
             return
-        extra = {"plan": done.plan, "swept": done.gone, "emptied": done.emptied, "freed_bytes": done.freed_bytes}
+        # Airflow 2.11 hashes the values, so they are no lists; readers find lists.
+        extra = {
+            "plan": done.plan,
+            "swept": tuple(done.gone),
+            "emptied": tuple(done.emptied),
+            "freed_bytes": done.freed_bytes,
+        }
         events[FREED].add(Asset(f"gs://{done.bucket}/{done.run}"), extra=extra)
