@@ -11,9 +11,11 @@ import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from everstep.checkpoints import checksums, names
 from everstep.checkpoints.completeness import Shape, best_step, steps_of
+from everstep.checkpoints.names import MetaName
 
 __all__ = ["Backup", "BackupListing", "BackupState", "Catalogue", "ListedObject", "Shape", "build", "read_listing"]
 
@@ -62,6 +64,11 @@ class BackupListing:
     other: frozenset[str] = frozenset()
     newest: datetime | None = None
     to_read: tuple[str, ...] = ()
+
+    @cached_property
+    def parsed(self) -> dict[str, MetaName]:
+        """Return what the name of each meta says."""
+        return {name: meta for name in self.metas if (meta := names.parse_meta(name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,7 @@ def read_listing(
     metas: dict[str, str] = {}
     to_read: list[str] = []
     for item in listed:
-        if names.parse_meta(item.name) is None or item.name in folders:
+        if not names.is_meta_name(item.name) or item.name in folders:
             continue
         if item.name in bodies:
             metas[item.name] = bodies[item.name].strip()
@@ -166,8 +173,7 @@ def _judge(run: str, listing: BackupListing, shape: Shape, now: datetime, grace:
     if minute is None:
         reason = f"{listing.name} is no real minute, though the replicator's pattern takes it for a backup"
         return backup(BackupState.FOREIGN, reasons=[reason])
-    parsed = {name: names.parse_meta(name) for name in listing.metas}
-    own = {name: meta for name, meta in parsed.items() if meta is not None and meta.job == run}
+    own = {name: meta for name, meta in listing.parsed.items() if meta.job == run}
     by_step = steps_of((meta.step, meta.node, meta.worker, listing.metas[name]) for name, meta in own.items())
     best, judged = best_step(by_step, listing.data, shape)
     if best is not None:
@@ -177,11 +183,11 @@ def _judge(run: str, listing: BackupListing, shape: Shape, now: datetime, grace:
     if not own and not listing.data and not listing.in_flight:
         if not listing.metas and not listing.other:
             return backup(BackupState.IN_FLIGHT if young else BackupState.EMPTY, reasons=["nothing in it"])
-        jobs = sorted({meta.job for meta in parsed.values() if meta is not None})
+        jobs = sorted({meta.job for meta in listing.parsed.values()})
         found = f"metas of {', '.join(jobs)}" if jobs else ", ".join(sorted(listing.other)[:3])
         return backup(BackupState.FOREIGN, reasons=[f"nothing of run {run} in it, but {found}"])
     if not own:
-        jobs = sorted({meta.job for meta in parsed.values() if meta is not None})
+        jobs = sorted({meta.job for meta in listing.parsed.values()})
         if jobs:
             return backup(BackupState.FOREIGN, reasons=[f"no meta of run {run} in it, but of {', '.join(jobs)}"])
         reasons.append("data without any meta")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 
 _RANKED = r"(?P<job>[^/]+)-s(?P<step>[0-9]+)-n(?P<node>[0-9]+)-w(?P<worker>[0-9]+)"
 _META = re.compile(_RANKED + r"\.meta")
@@ -41,7 +40,11 @@ MetaName = RankedName
 RestoreName = RankedName
 
 
-@lru_cache(maxsize=8192)
+def is_meta_name(name: str) -> bool:
+    """Whether `parse_meta` can parse a name."""
+    return _META.fullmatch(name) is not None
+
+
 def parse_meta(name: str) -> MetaName | None:
     """Parse ``<job>-s<step>-n<node>-w<worker>.meta``; None for any other name."""
     return _parse(_META, name)

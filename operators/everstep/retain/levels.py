@@ -11,7 +11,7 @@ from everstep.retain.inventory import Contents
 
 Item = TypeVar("Item")
 
-TOGETHER = 128
+TOGETHER = 256
 """Folders that are listed in one batch, at most."""
 ENTRIES_TOGETHER = 40_000
 """Entries that are held in memory at a time, about."""

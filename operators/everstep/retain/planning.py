@@ -18,7 +18,7 @@ from everstep.retain.plan import RetentionPlan
 from everstep.retain.policy import Policy
 from everstep.retain.protections import Settings
 
-AT_ONCE = 32
+AT_ONCE = 64
 """Requests under way at a time."""
 
 log = logging.getLogger(__name__)

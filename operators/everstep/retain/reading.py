@@ -128,7 +128,7 @@ def _judged(base: Inventory, level: Listing, read: BackupListing, now: datetime,
 
 def _ranks(run: str, read: BackupListing) -> tuple[int, int]:
     """Return of how many nodes and workers a backup has metas, as their numbers tell."""
-    metas = [meta for meta in map(names.parse_meta, read.metas) if meta is not None and meta.job == run]
+    metas = [meta for meta in read.parsed.values() if meta.job == run]
     return max((meta.node + 1 for meta in metas), default=0), max((meta.worker + 1 for meta in metas), default=0)
 
 
@@ -198,9 +198,8 @@ def _listed(base: Inventory, batch: Sequence[str], now: datetime, grace: timedel
 
 def _other_shape(run: str, read: BackupListing, shape: Shape) -> Shape | None:
     """A run that was resized has backups that are whole for as many nodes as they have metas of."""
-    parsed = ((names.parse_meta(name), digest) for name, digest in read.metas.items())
     by_step = completeness.steps_of(
-        (meta.step, meta.node, meta.worker, digest) for meta, digest in parsed if meta is not None and meta.job == run
+        (meta.step, meta.node, meta.worker, read.metas[name]) for name, meta in read.parsed.items() if meta.job == run
     )
     for step in sorted(by_step, reverse=True):
         nodes, workers = (max(rank[part] for rank in by_step[step]) + 1 for part in (0, 1))
