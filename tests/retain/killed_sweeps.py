@@ -46,6 +46,9 @@ def one_try(address: str, mode: str, number: int, answered: bool) -> bool:
     bucket = RealBucket(address, hierarchical=mode != "flat")
     backups = 3 if mode == "folders" else 2
     bucket.history(backups)
+    if mode == "flat":
+        bucket.dcp(10)
+        bucket.dcp(20)
     before = bucket.names()
     plan = bucket.plan(keep_last=KEPT, keep_complete=KEPT)
     settings = SweepSettings(now=lambda: LATER, together=1, empty_now=mode == "folders")
@@ -74,7 +77,9 @@ def check_end(bucket: RealBucket, mode: str, before: set[str], newest: str, wher
     expected = {
         name
         for name in before
-        if mode == "undo" or "/2026-" not in name or f"/{newest}/" in name or not name.startswith(f"{RUN}/")
+        if mode == "undo"
+        or not name.startswith((f"{RUN}/2026-", f"{RUN}/checkpoints/10/"))
+        or name.startswith(f"{RUN}/{newest}/")
     }
     assert names == expected, f"{where}: {sorted(names ^ expected)}"
     if bucket.hierarchical:

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.checkpoints.written_metadata import metadata_of
+
 from everstep.clients.access import StorageAccess
 from everstep.clients.storage import BucketClient
 from everstep.retain.plan import RetentionPlan
@@ -21,6 +23,7 @@ from everstep.retain.protections import Settings
 RUN = "lm"
 NODES = 2
 FILES = ("manifest.ocdbt", "d/a", "ocdbt.process_0/d/b")
+DCP_FILES = ("__0_0.distcp", "__1_0.distcp")
 OTHERS = frozenset({"lm2/2026-03-01_00-00/keep", "lm-old/2026-03-01_00-00/keep"})
 """Objects of runs whose names begin like this one's."""
 
@@ -95,6 +98,13 @@ class RealBucket:
         for file in ("_CHECKPOINT_METADATA", "default/manifest.ocdbt", "default/d/a", "commit_success.txt"):
             self.put(f"{RUN}/checkpoints/{step}/{file}", f"{step} {file}")
 
+    def dcp(self, step: int) -> None:
+        """A save of PyTorch's distributed checkpoints by two ranks."""
+        for file in DCP_FILES:
+            self.put(f"{RUN}/checkpoints/{step}/{file}", f"{step} {file}")
+        sizes = ((file, 0, len(f"{step} {file}")) for file in DCP_FILES)
+        self.put(f"{RUN}/checkpoints/{step}/.metadata", metadata_of(sizes))
+
     def history(self, backups: int = 5, saves: int = 0) -> None:
         """A run with a backup a day from 1 March on, saves of some steps, and neighbours with similar names."""
         self.run_record()
@@ -131,6 +141,8 @@ class RealBucket:
         for name in {each.split("/")[2] for each in names if each.startswith(f"{RUN}/checkpoints/")}:
             here = {each.removeprefix(f"{RUN}/checkpoints/{name}/") for each in names}
             if "commit_success.txt" in here and not {"_CHECKPOINT_METADATA", "default/d/a"} <= here:
+                found.append(f"checkpoints/{name}")
+            if ".metadata" in here and not here.issuperset(DCP_FILES):
                 found.append(f"checkpoints/{name}")
         return found
 
