@@ -108,8 +108,8 @@ def test_rules_for_training_keep_in_union() -> None:
         "b": ("among the best 1 by loss (0.1)",),
         "c": (),
         "d": ("pinned by the policy",),
-        "e": ("within 3:00:00",),
-        "f": ("among the newest 1", "within 3:00:00"),
+        "e": ("within 3 hours",),
+        "f": ("among the newest 1", "within 3 hours"),
     }
 
 

@@ -271,13 +271,19 @@ def test_objects_on_hold_stay_and_are_told_of(flat: RealBucket) -> None:
     meta = f"{RUN}/2026-03-02_00-00/{RUN}-s200-n1-w0.meta"
     flat.hold(data)
     flat.hold(meta)
-    report = apply(flat, flat.plan())
+    plan = flat.plan()
+    report = apply(flat, plan)
     assert set(report.left) == {data, meta}
     assert flat.names(f"{RUN}/2026-03-01") == {data}
     # A backup whose metas can't go keeps all of its data.
     assert len(flat.names(f"{RUN}/2026-03-02")) == 1 + 2 * len(FILES)
     assert report.swept == ["2026-03-03_00-00"]
     assert flat.torn() == []
+    for name in (data, meta):
+        flat.hold(name, held=False)
+    again = apply(flat, plan)
+    assert (set(again.gone), again.left, flat.dated()) == (OLD, {}, NEW)
+    assert flat.read(f"{RUN}/everstep/retention/sweeps/{plan.hash[7:19]}.json")["state"] == "applied"
 
 
 def test_an_upload_that_goes_on_while_a_flat_backup_is_swept_is_not_torn(flat: RealBucket) -> None:

@@ -167,3 +167,20 @@ def test_a_trash_that_somebody_restores_from_or_put_something_into_stays(folders
     }
     assert (report.emptied, trash_of(folders.names(f"{RUN}/"))) == ([], {place, ".trash-mine"})
     assert place not in {unit.name for unit in folders.plan(now=much_later).swept}
+
+
+def test_what_was_emptied_before_a_sweep_was_killed_is_not_told_as_somebody_else_s_doing(folders: RealBucket) -> None:
+    folders.history(saves=3)
+    plan = folders.plan()
+    journal = f"{RUN}/everstep/retention/sweeps/{plan.hash[7:19]}.json"
+
+    def interrupt(line: str) -> None:
+        if line.startswith("emptying"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apply(folders, plan, empty_now=True, told=interrupt)
+    assert folders.read(journal)["state"] == "applying"
+    report = apply(folders, plan)
+    assert (set(report.already), report.skipped) == (OLD | {"checkpoints/1000"}, {})
+    assert not any(".trash" in name for name in folders.names())

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from everstep.retain.words import duration
+
 
 @dataclass(frozen=True)
 class BucketRules:
@@ -31,8 +33,8 @@ def read(metadata: Mapping[str, Any], run: str) -> BucketRules:
     retention = int((metadata.get("retentionPolicy") or {}).get("retentionPeriod", 0))
     if retention:
         warnings.append(
-            f"{bucket}: its retention policy refuses deletes for {timedelta(seconds=retention)} after an object was "
-            "made; what is younger can't be swept."
+            f"{bucket}: its retention policy refuses deletes for {duration(timedelta(seconds=retention))} after an "
+            "object was made; what is younger can't be swept."
         )
     if metadata.get("defaultEventBasedHold"):
         warnings.append(f"{bucket}: new objects are under an event-based hold; they can't be deleted until released.")

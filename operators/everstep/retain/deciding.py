@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from everstep.checkpoints.completeness import Shape
 from everstep.checkpoints.saves import SaveState
@@ -13,6 +13,7 @@ from everstep.retain.inventory import Contents, FoundBackup, FoundLeftover, Foun
 from everstep.retain.plan import Decision, Kind, ProtectedRead, RetentionPlan, RetentionRefused, Unit
 from everstep.retain.policy import Candidate, Policy, reasons_to_keep
 from everstep.retain.protections import NEWEST, Settings
+from everstep.retain.words import duration
 
 
 def make(
@@ -117,8 +118,8 @@ def _leftover_unit(found: Inventory, each: FoundLeftover, now: datetime, setting
     if each.since is None:
         return make_unit(("seen for the first time: its age is not known",), "")
     if each.since > now - settings.leftovers:
-        return make_unit((f"younger than {settings.leftovers}",), "")
-    return make_unit((), f"{each.state} for {_age(now - each.since)}")
+        return make_unit((f"younger than {duration(settings.leftovers)}",), "")
+    return make_unit((), f"{each.state} for {duration(now - each.since)}")
 
 
 def _unit(
@@ -161,7 +162,3 @@ def _why_backup_goes(each: FoundBackup) -> str:
 
 def _metric(each: FoundSave, metrics: Mapping[int, float]) -> float | None:
     return each.metric if each.metric is not None else metrics.get(each.save.step)
-
-
-def _age(age: timedelta) -> str:
-    return f"{age.days} days" if age.days > 1 else f"{age.total_seconds() / 3600:.0f} hours"

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from everstep.retain.calendar import PERIODS, SLOTS, Count, Period, back
+from everstep.retain.words import duration
 
 __all__ = ["PERIODS", "Best", "Candidate", "Count", "Period", "Policy", "reasons_to_keep"]
 
@@ -126,7 +127,7 @@ def reasons_to_keep(
         if policy.every_steps and each.step is not None and each.step % policy.every_steps == 0:
             reasons[each.name].append(f"every {policy.every_steps} steps")
         if policy.within and (now or ordered[-1].time) - each.time <= policy.within:
-            reasons[each.name].append(f"within {policy.within}")
+            reasons[each.name].append(f"within {duration(policy.within)}")
         if each.name in policy.pins:
             reasons[each.name].append("pinned by the policy")
     for each in _best(ordered, policy.best):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from everstep.checkpoints.catalogue import BackupState
 from everstep.checkpoints.saves import SaveState
 from everstep.retain.inventory import FoundBackup, FoundSave, Inventory
+from everstep.retain.words import duration
 
 NEWEST = "protected: "
 """How the reason of the newest complete ones starts."""
@@ -84,7 +85,7 @@ def of_saves(found: Inventory, now: datetime, settings: Settings) -> dict[str, t
         elif each.save.created is None:
             why.append("not judged: no time is known of it")
         elif now - each.save.created < settings.young:
-            why.append(f"younger than {settings.young}")
+            why.append(f"younger than {duration(settings.young)}")
         reasons[each.name] = tuple(why)
     return reasons
 
@@ -149,9 +150,9 @@ def _unsettled(each: FoundBackup, now: datetime, settings: Settings) -> Iterable
     if backup.state is BackupState.IN_FLIGHT:
         yield "still uploading"
     elif age < settings.young:
-        yield f"younger than {settings.young}"
+        yield f"younger than {duration(settings.young)}"
     elif backup.state is not BackupState.COMPLETE and each.other_shape is None and age < settings.incomplete:
-        yield f"{backup.state.value}, younger than {settings.incomplete}"
+        yield f"{backup.state.value}, younger than {duration(settings.incomplete)}"
 
 
 def _unneeded(each: FoundBackup, newest_that_restores: str | None) -> Iterable[str]:

@@ -7,8 +7,7 @@ from datetime import UTC
 from html import escape
 
 from everstep.retain.plan import RetentionPlan, Unit
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+from everstep.retain.words import amount, counted
 
 
 def table(plan: RetentionPlan) -> str:
@@ -27,15 +26,19 @@ def table(plan: RetentionPlan) -> str:
 def summary(plan: RetentionPlan) -> str:
     """Return in a sentence what a sweep by this plan would do."""
     totals = plan.totals
+    stay = f"{totals.kept} {'stays' if totals.kept == 1 else 'stay'}"
     if not totals.swept:
-        return f"{plan.run}: nothing to sweep, {totals.kept} stay."
+        return f"{plan.run}: nothing to sweep, {stay}."
     about = "about " if totals.is_estimate else ""
     freed = (
         f"frees {about}{amount(totals.freed_bytes)}" if totals.freed_bytes is not None else "frees an unknown amount"
     )
     if totals.freed_objects is not None:
-        freed += f" in {about}{totals.freed_objects:,} objects"
-    text = f"{plan.run}: {totals.kept} stay, {totals.swept} would be swept; {freed}."
+        freed += f" in {about}{counted(totals.freed_objects, 'object')}"
+    unknown = sum(unit.bytes is None for unit in plan.swept)
+    if unknown and totals.freed_bytes is not None:
+        freed += f", without {unknown} whose size is not known (--measure counts all)"
+    text = f"{plan.run}: {stay}, {totals.swept} would be swept; {freed}."
     if totals.billed_until is not None:
         text += (
             f" Soft delete bills what is deleted now until {totals.billed_until:%Y-%m-%d %H:%M} UTC, and later by the "
@@ -111,18 +114,6 @@ def explain(plan: RetentionPlan, name: str) -> str | None:
     lines = [f"{unit.prefix}: {unit.state}" + ("" if unit.step is None else f", step {unit.step}")]
     lines += [f"  {'stays' if unit.keep else 'would be swept'}: {reason}" for reason in unit.reasons]
     return "\n".join(lines)
-
-
-def amount(size: int | None) -> str:
-    """Return bytes in the unit that suits them; a question mark where they are not known."""
-    if size is None:
-        return "?"
-    value = float(size)
-    for unit in _UNITS:
-        if value < 1024 or unit == _UNITS[-1]:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError
 
 
 def _days(plan: RetentionPlan) -> dict[str, list[Unit]]:

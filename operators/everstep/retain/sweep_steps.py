@@ -27,6 +27,7 @@ from everstep.retain.guards import AGAIN, Guard, Protections
 from everstep.retain.plan import RetentionPlan, RetentionRefused, Unit
 from everstep.retain.sweep_report import SweepReport, SweepSettings
 from everstep.retain.trash import Journal
+from everstep.retain.words import duration
 from everstep.spec.findings import Finding, error
 
 PROGRESS_EVERY = timedelta(seconds=10)
@@ -57,12 +58,20 @@ def sweep(plan: RetentionPlan, settings: SweepSettings) -> bulk.BulkSteps[SweepR
         yield from guard.validate()
         protections = yield from _units(plan, guard, settings, journal, report)
     report.trash = trash.of_plan(protections.folders, plan.hash)
+    own_goes = settings.empty_now or any(emptying.is_due(name, settings) for name in report.trash)
+    if journal.state == "applying" and report.trash and own_goes:
+        # Once its trash is gone, nothing else tells what this sweep took.
+        journal.report = report.as_dict()
+        yield from journals.write(folder, journal, settings)
     yield from _empty(plan, folder, protections, settings, report)
     made = [time for time in map(trash.made_at, report.trash) if time is not None]
     report.undo_until = trash.text(min(made) + settings.trash_age) if made else None
     report.seconds = (settings.now() - started).total_seconds()
     if journal.state == "applying":
-        journal.state, journal.report, journal.begun = "applied", report.as_dict(), {}
+        journal.report = report.as_dict()
+        if plan.hierarchical or not report.left:
+            # Else it goes on, when it is started again, with what the bucket did not let go.
+            journal.state, journal.begun = "applied", {}
         yield from journals.write(folder, journal, settings)
     return report
 
@@ -113,7 +122,7 @@ def _units(
             protections = yield from guard.look()
         yield from put_back.put_back(guard, protections, report)
         if plan.hierarchical:
-            yield from _into_trash(group, place, guard, protections, report)
+            yield from _into_trash(group, place, guard, protections, journal, report)
         else:
             yield from flat_sweep.delete(group, guard, protections, settings, journal, report)
         settings.told(f"{len(report.swept) + len(report.already)} of {len(units)} swept, {len(report.skipped)} skipped")
@@ -129,7 +138,12 @@ def _units(
 
 
 def _into_trash(
-    group: Sequence[Unit], place: str, guard: Guard, protections: Protections, report: SweepReport
+    group: Sequence[Unit],
+    place: str,
+    guard: Guard,
+    protections: Protections,
+    journal: Journal,
+    report: SweepReport,
 ) -> bulk.BulkSteps[None]:
     folder = guard.folder
     levels = [bulk.listing(each) for each in (yield [ListRequest(unit.prefix) for unit in group])]
@@ -148,7 +162,7 @@ def _into_trash(
         else:
             go.append(unit)
     if missing:
-        yield from _tell_apart(missing, guard, protections, report)
+        yield from _tell_apart(missing, guard, protections, journal, report)
     if not go:
         return
     parents = {f"{folder.prefix}{place}/{unit.name.rpartition('/')[0]}".rstrip("/") + "/" for unit in go}
@@ -176,12 +190,13 @@ def _is_listed(unit: Unit, protections: Protections) -> bool:
 
 
 def _tell_apart(
-    units: Sequence[Unit], guard: Guard, protections: Protections, report: SweepReport
+    units: Sequence[Unit], guard: Guard, protections: Protections, journal: Journal, report: SweepReport
 ) -> bulk.BulkSteps[None]:
     """Tell units that an earlier start swept from those that somebody else removed."""
     trashed = yield from put_back.in_trash(guard, protections)
+    emptied = {*(journal.report or {}).get("swept", ()), *(journal.report or {}).get("already", ())}
     for unit in units:
-        if unit.name in trashed:
+        if unit.name in trashed or unit.name in emptied:
             report.already.append(unit.name)
         else:
             report.skipped[unit.name] = VANISHED
@@ -199,7 +214,7 @@ def _empty(
             report.skipped[unit.name] = "restore.version names a backup in it"
         elif trash.made_at(unit.name) is not None:
             if not emptying.is_due(unit.name, settings):
-                report.skipped[unit.name] = f"younger than {settings.trash_age}"
+                report.skipped[unit.name] = f"younger than {duration(settings.trash_age)}"
         else:
             # A trash that no sweep made has no stamp: the plan judged its age.
             level = bulk.listing((yield [ListRequest(unit.prefix)])[0])
