@@ -146,9 +146,10 @@ class BulkClient:
         path = f"{self._place('folders', source)}/renameTo/folders/{quote(destination, safe='')}"
         deadline = time.monotonic() + OPERATION_SECONDS
         while True:
-            self.pace.wait(1)
             try:
-                self._wait(self._api.send("POST", path, query), deadline)
+                with self.pace.changing(1):
+                    operation = self._api.send("POST", path, query)
+                self._wait(operation, deadline)
                 return Outcome.DONE
             except errors.NotFound:
                 if self.folder(source) is None:
@@ -180,9 +181,9 @@ class BulkClient:
 
     def delete_folder(self, name: str) -> Outcome:
         """Delete an empty folder."""
-        self.pace.wait(1)
         try:
-            self._api.send("DELETE", self._place("folders", name))
+            with self.pace.changing(1):
+                self._api.send("DELETE", self._place("folders", name))
         except errors.NotFound:
             return Outcome.GONE
         except errors.Conflict:
@@ -214,15 +215,15 @@ class BulkClient:
 
     def _batch(self, objects: Sequence[FoundObject]) -> list[RemoteError | None]:
         where = f"delete {len(objects)} objects of gs://{self.bucket.name}/, {objects[0].name} first"
-        self.pace.wait(len(objects))
         try:
-            answer = self._api.send_once(
-                "POST",
-                "/batch/storage/v1",
-                where,
-                data=batches.deletions(self.bucket.name, objects),
-                headers={"Content-Type": batches.CONTENT_TYPE},
-            )
+            with self.pace.changing(len(objects)):
+                answer = self._api.send_once(
+                    "POST",
+                    "/batch/storage/v1",
+                    where,
+                    data=batches.deletions(self.bucket.name, objects),
+                    headers={"Content-Type": batches.CONTENT_TYPE},
+                )
             return batches.answers(answer.headers.get("Content-Type", ""), answer.content, len(objects), where)
         except Unavailable as failure:
             return [failure] * len(objects)
