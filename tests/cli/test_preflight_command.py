@@ -128,7 +128,7 @@ def test_a_kubeconfig_that_is_missing_or_broken_is_named_and_the_bucket_still_lo
 def test_a_storage_that_is_down_and_a_class_that_differs_are_told_together(files: Files) -> None:
     files.storage = "http://127.0.0.1:9"
     with ClusterAccess.of_kubeconfig(files.kubeconfig).open() as client:
-        priority_classes.ensure(client, {files.run["priority"]: 1234})
+        priority_classes.create(client, files.run["priority"], 1234)
     told = files.refused()
     assert "error: the bucket: can't be looked at" in told
     assert f"PriorityClass {files.run['priority']}: value 1234; expected value 2000" in told

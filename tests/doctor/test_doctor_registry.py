@@ -28,6 +28,20 @@ def test_every_symptom_has_a_row_in_the_page() -> None:
     assert rows == list(SYMPTOMS)
 
 
+def test_every_failing_wait_of_the_page_has_its_test_and_known_symptoms() -> None:
+    from tests.doctor import test_live_symptoms
+
+    page = PAGE.read_text()
+    table = page[page.index("## When a wait fails") : page.index("## All symptoms")]
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 12
+    for what, *_, symptoms, tests in rows:
+        for test in re.findall(r"`(test_\w+)`", tests):
+            assert callable(getattr(test_live_symptoms, test, None)), (what, test)
+        first = re.findall(r"`([a-z][a-z-]+)`", symptoms)[0]
+        assert first in SYMPTOMS, (what, first)
+
+
 def test_what_follows_is_known_and_never_goes_round() -> None:
     def follow(symptom: str, seen: tuple[str, ...]) -> None:
         for following in SYMPTOMS[symptom].explains:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doctor.clinic import only, remedy, root, shows
+from tests.doctor.clinic import flat, only, remedy, root, shows
 
 from everstep.clients.resources import (
     CHECKPOINT_CONFIGURATIONS,
@@ -22,7 +23,11 @@ from everstep.clients.resources import (
 )
 from everstep.doctor.evidence import Target
 from everstep.doctor.live import explained
-from everstep.spec.findings import Severity
+from everstep.launch.labels import COMPLETION_INDEX
+from everstep.provision.changes import Look, Mode, Waiting
+from everstep.provision.everything import provision
+from everstep.provision.site import Site
+from everstep.spec.findings import FindingsError, Severity
 from everstep.spec.training import TrainingSpec
 
 pytestmark = pytest.mark.sandbox
@@ -92,6 +97,7 @@ def test_a_healthy_cluster_and_a_run_that_just_began_are_not_alarming(sandbox: S
     until(lambda: len(sandbox.cluster.list_all(PODS, "default", fields="status.phase=Running")) == 2)
     found = sandbox.examine(target)
     assert [each for each in found if each.severity is not Severity.NOTE] == []
+    assert "driver-unbound" not in [each.symptom for each in flat(found)]
     evidence = sandbox.evidence(target)
     assert evidence.unread == {}
     assert evidence.saw("cluster", "buckets", "bucket-policies", "run-folder", "nodes", "events", "jobs")
@@ -209,6 +215,35 @@ def test_two_configurations_of_the_same_nodes_are_told(sandbox: Sandbox, spec: T
     assert "kubectl delete checkpointconfiguration second" in remedy(conflict)
 
 
+def test_a_wait_that_fails_on_the_command_line_is_explained(
+    sandbox: Sandbox, spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERSTEP_GOOGLE_ENDPOINT", sandbox.known.google)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", sandbox.known.storage)
+    other = configuration("third", "everstep-demo", {"node.kubernetes.io/instance-type": "ct6e-standard-4t"})
+    made = sandbox.cluster.create(CHECKPOINT_CONFIGURATIONS, other)
+    waiting = Waiting("driver_ready", {"name": "third", "uid": made["metadata"]["uid"]}, "the driver of third", 60)
+
+    class OneWait:
+        title = "checkpoint configurations"
+
+        def look(self) -> Look:
+            return Look(waiting=waiting)
+
+    try:
+        with (
+            Site(spec.cluster_spec, folder=tmp_path, kubeconfig=str(sandbox.known.kubeconfig)) as site,
+            pytest.raises(FindingsError) as failure,
+        ):
+            provision(site, [OneWait()], Mode.APPLY, print)
+    finally:
+        sandbox.cluster.delete(CHECKPOINT_CONFIGURATIONS, "third")
+    waited, *said = failure.value.findings
+    assert waited.object == "the driver of third" and "overlaps with existing configuration" in waited.found
+    assert [each.object for each in said] == ["CheckpointConfiguration third"]
+    assert "kubectl delete checkpointconfiguration third" in said[0].remedy
+
+
 @shows("configuration-stuck", "configuration-without-nodes")
 def test_a_deletion_that_hangs_on_its_finalizer_is_told(sandbox: Sandbox, spec: TrainingSpec) -> None:
     sandbox.cluster.create(CHECKPOINT_CONFIGURATIONS, configuration("held", "everstep-demo", {"no": "node"}))
@@ -304,6 +339,26 @@ def test_who_refuses_pods_is_named(
     assert "run-not-started" in [each.symptom for each in refused.consequences]
 
 
+@shows("pods-refused-webhook")
+def test_followers_that_jobsets_webhook_refuses_are_told_with_its_words(sandbox: Sandbox, spec: TrainingSpec) -> None:
+    # A leader that failed is kept beside its successor, as the Job controller keeps it (jobset#1276).
+    marks = {
+        "jobset.sigs.k8s.io/jobset-name": "lm",
+        "jobset.sigs.k8s.io/replicatedjob-name": "slice",
+        "jobset.sigs.k8s.io/job-index": "0",
+        COMPLETION_INDEX: "0",
+    }
+    container = {"name": "trainer", "image": "python:3.11", "command": ["false"]}
+    body = {"nodeName": "gke-sandbox-v6e-1-0", "restartPolicy": "Never", "containers": [container]}
+    stale = {"name": "lm-slice-0-0-stale", "labels": marks, "annotations": {COMPLETION_INDEX: "0"}}
+    sandbox.cluster.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": stale, "spec": body}, "default")
+    until(lambda: sandbox.cluster.get(PODS, stale["name"], "default")["status"].get("phase") == "Failed")
+    refused = root(sandbox.until(launch(sandbox, spec), "pods-refused-webhook", later=600), "pods-refused-webhook")
+    assert 'admission webhook "vpod.kb.io" denied the request: follower pod node' in " ".join(refused.evidence)
+    assert "a leader that failed is still there" in refused.cause
+    assert "kubectl delete jobs -n default -l jobset.sigs.k8s.io/jobset-name=lm" in remedy(refused)
+
+
 @shows("image")
 def test_an_image_that_is_not_there_is_an_error_after_a_grace_time(sandbox: Sandbox, spec: TrainingSpec) -> None:
     missing = spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"image": "nowhere/train:1"})})
@@ -396,6 +451,31 @@ def test_the_diagnosis_is_added_to_an_error_and_a_doctor_that_fails_hides_nothin
     started = time.monotonic()
     assert explained("the run does not start", slow, seconds=0.3) == "the run does not start"
     assert time.monotonic() - started < 2
+
+
+@shows("replicator-failed", "step-zero", "replicator-config", "backup-failed", "ram-disk-full")
+@pytest.mark.parametrize(
+    ("file", "said", "symptom", "severity", "command"),
+    [
+        ("failed", "Coordinator failed: StaleCoordinator()", "replicator-failed", "error", "kubectl delete jobs -l"),
+        ("failed", "Something nobody has seen before", "replicator-failed", "error", "kubectl logs -n gke-managed-ch"),
+        ("failed", "KeyError: 'replicated-step'", "step-zero", "error", "save first at step 1"),
+        ("failed", "KeyError: 'backup-interval-minutes'", "replicator-config", "error", "backup_interval_minutes"),
+        ("errors", "Failed: backup for step 40, 1 failures: [x]", "backup-failed", "warning", "rights and quotas"),
+        ("errors", "OSError: [Errno 28] No space left on device", "ram-disk-full", "error", "in_memory_volume_size"),
+    ],
+)
+def test_what_a_replicator_says_is_told(
+    sandbox: Sandbox, spec: TrainingSpec, file: str, said: str, symptom: str, severity: str, command: str
+) -> None:
+    target = launch(sandbox, spec)
+    until(lambda: len(sandbox.cluster.list_all(PODS, "default", fields="status.phase=Running")) == 2)
+    (pod, *_) = sandbox.cluster.list_all(PODS, "default")
+    done = sandbox.fault("replicator-says", pod["spec"]["nodeName"], file, said)
+    assert len(done["logs"]) == 1
+    told = [each for each in flat(sandbox.until(target, symptom)) if said in " ".join(each.evidence)]
+    assert [(each.symptom, str(each.severity)) for each in told] == [(symptom, severity)]
+    assert command in remedy(told[0])
 
 
 # The last two: they take the add-on and a machine away.

@@ -63,6 +63,7 @@ def world(
     cluster_data["checkpoint_configurations"]["everstep"]["bucket"] = new_bucket
     spec = TrainingSpec.model_validate(run_data).on(ClusterSpec.model_validate(cluster_data))
     cluster = ClusterAccess.of_kubeconfig(bare_kubernetes.kubeconfig).open()
-    priority_classes.ensure(cluster, spec.cluster_spec.priorities)
+    for name, value in spec.cluster_spec.priorities.items():
+        priority_classes.create(cluster, name, value)
     assert cluster.find(PRIORITY_CLASSES, "training-high") is not None
     return World(spec, cluster, StorageAccess(endpoint=cloud_storage.address).open(new_bucket))

@@ -194,8 +194,8 @@ def test_a_cluster_that_is_not_there_still_shows_all_that_would_be_made(place: P
         "CheckpointConfiguration everstep",
     ]
     assert [str(finding.severity) for finding in report.findings] == ["note"]
-    assert report.left[0].commands[0].startswith("kubectl apply --server-side -f jobset.yaml")
-    body = yaml.safe_load(report.left[-1].commands[0].split("\n", 1)[1].rsplit("\n", 1)[0])
+    assert report.left[0].commands[0].startswith(f"kubectl apply --server-side -f {place.folder / 'jobset.yaml'}")
+    body = yaml.safe_load(report.left[-1].commands[-1].split("\n", 1)[1].rsplit("\n", 1)[0])
     assert body["spec"]["inMemoryVolumeSize"] == "256Mi"
     assert "kubernetes_manifest" in report.left[-1].terraform
 

@@ -204,7 +204,8 @@ async def test_the_printed_rights_are_enough_for_a_run_and_none_is_left_unused(c
 
     with_queue = spec.cluster_spec.model_copy(update={"queue": "kueue"})
     assert await asyncio.to_thread(check, spec.on(with_queue)) == []
-    priority_classes.ensure(cluster.admin, spec.cluster_spec.priorities)
+    for name, value in spec.cluster_spec.priorities.items():
+        priority_classes.create(cluster.admin, name, value)
     assert await asyncio.to_thread(check, spec) == []
 
     launched = await asyncio.to_thread(cluster.launcher().launch)

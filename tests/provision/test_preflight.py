@@ -48,7 +48,8 @@ def subject(
     }
     spec = TrainingSpec.model_validate(run_data).on(ClusterSpec.model_validate(cluster_data))
     client = ClusterAccess.of_kubeconfig(bare_kubernetes.kubeconfig).open()
-    priority_classes.ensure(client, spec.cluster_spec.priorities)
+    for name, value in spec.cluster_spec.priorities.items():
+        priority_classes.create(client, name, value)
     make_controller_available(client)
     for slice_number in range(2):
         for host in range(2):

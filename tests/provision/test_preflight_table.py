@@ -44,6 +44,7 @@ __all__ = ["subject"]
 
 POOL = "pools.v6e-2x4"
 CONFIGURATION = "checkpoint_configurations.everstep"
+V5E = {f"{POOL}.accelerator": "tpu-v5-lite-podslice"}
 Edits = dict[str, Any]
 
 # Edits of the run file, edits of the cluster file, severity, object, a piece of what is said.
@@ -108,6 +109,13 @@ FILES: list[tuple[Edits, Edits, str, str, str]] = [
         "warning",
         "checkpoints.backup.every_minutes",
         "for tests only",
+    ),
+    (
+        {},
+        {f"{POOL}.machine_type": "ct5e-hightpu-4t", f"{CONFIGURATION}.machine_type": "ct5e-hightpu-4t", **V5E},
+        "note",
+        "'ct5e-hightpu-4t'",
+        "'ct5lp-hightpu-4t', for which it is taken",
     ),
     ({"slices.count": 3}, {}, "warning", "slices.spare", "a slice that somebody else runs on"),
 ]

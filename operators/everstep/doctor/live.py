@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from everstep.spec.training import TrainingSpec
 
 log = logging.getLogger(__name__)
+Look = Callable[[], tuple[Evidence, list[Diagnosis]]]
 
 # How long a single service is asked again, and how long an error waits for its diagnosis in all.
 PATIENCE_SECONDS = 5.0
@@ -81,10 +82,20 @@ def examine_site(site: Site, *, seconds: float = 120.0, log_lines: int = LOG_LIN
         return examine(Target.of_cluster(site.spec), sources, seconds=seconds, log_lines=log_lines)
 
 
-def explained(
-    message: str, look: Callable[[], tuple[Evidence, list[Diagnosis]]], *, seconds: float = ATTACHED_SECONDS
-) -> str:
+def explained(message: str, look: Look, *, seconds: float = ATTACHED_SECONDS) -> str:
     """Return an error's text with the doctor's first diagnoses below it. Never raises, and never takes much longer.
+
+    :param look: examines; is left alone when it takes too long
+    """
+    worth = reasons(look, seconds=seconds)
+    if not worth:
+        return message
+    told = [f"- {each.sentence}" + (f". Remedy: {each.remedy[0]}" if each.remedy else "") for each in worth]
+    return "\n".join([message, "The doctor says:", *told])
+
+
+def reasons(look: Look, *, seconds: float = ATTACHED_SECONDS) -> list[Diagnosis]:
+    """Return the few diagnoses that can explain why something failed. Never raises, and never takes much longer.
 
     :param look: examines; is left alone when it takes too long
     """
@@ -101,18 +112,11 @@ def explained(
     thread.join(seconds)
     if not found:
         log.info("No diagnosis: the doctor %s.", "took too long" if thread.is_alive() else "could not look")
-        return message
+        return []
     evidence, diagnoses = found[0]
-    worth = [each for each in diagnoses if _is_worth_adding(each)]
     for line in report(evidence, diagnoses):
         log.info("%s", line)
-    if not worth:
-        return message
-    told = [
-        f"- {each.sentence}" + (f". Remedy: {each.remedy[0]}" if each.remedy else "")
-        for each in worth[:ATTACHED_DIAGNOSES]
-    ]
-    return "\n".join([message, "The doctor says:", *told])
+    return [each for each in diagnoses if _is_worth_adding(each)][:ATTACHED_DIAGNOSES]
 
 
 def _is_worth_adding(diagnosis: Diagnosis) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from everstep.provision.changes import Mode, Step, Waiting
 from everstep.provision.steps import Report, advance, survey
-from everstep.spec.findings import FindingsError, error
+from everstep.spec.findings import Finding, FindingsError, error
 
 if TYPE_CHECKING:
     from everstep.provision.site import Site
@@ -44,5 +44,13 @@ def _waited(site: Site, waiting: Waiting) -> str:
 
     event = asyncio.run(wait_for(waiting, site.access(), time.time() + waiting.seconds))
     if event["kind"] != "done":
-        raise FindingsError(f"{waiting.what} did not end well", [error(waiting.what, event["message"])])
+        raise FindingsError(f"{waiting.what} did not end well", [error(waiting.what, event["message"]), *_why(site)])
     return str(event["message"])
+
+
+def _why(site: Site) -> list[Finding]:
+    """Return what the doctor says of the cluster."""
+    from everstep.doctor.live import ATTACHED_LOG_LINES, ATTACHED_SECONDS, examine_site, reasons
+
+    found = reasons(lambda: examine_site(site, seconds=ATTACHED_SECONDS, log_lines=ATTACHED_LOG_LINES))
+    return [Finding(each.severity, each.object, each.cause, remedy="; ".join(each.remedy)) for each in found]

@@ -72,35 +72,13 @@ def default_findings(classes: Iterable[Mapping[str, Any]]) -> list[Finding]:
     ]
 
 
-def ensure(client: KubernetesClient, priorities: Mapping[str, int]) -> dict[str, str]:
-    """Make the classes that lack, and return what was done by name: `created` or `unchanged`.
+def create(client: KubernetesClient, name: str, value: int) -> None:
+    """Make one class. One that somebody else, or a try whose answer was lost, has made meanwhile has to be equal.
 
-    Raises FindingsError, before anything is made, when a class differs.
-    """
-    found = {name: client.find(PRIORITY_CLASSES, name) for name in priorities}
-    raise_on_errors(
-        "priority classes differ from the cluster file",
-        [
-            finding
-            for name, value in priorities.items()
-            if found[name] is not None and (finding := compare(name, value, found[name])) is not None
-        ],
-    )
-    return {
-        name: "unchanged" if found[name] is not None else create(client, name, value)
-        for name, value in priorities.items()
-    }
-
-
-def create(client: KubernetesClient, name: str, value: int) -> str:
-    """Make one class, and return `created`; `unchanged` where somebody else, or a try whose answer was lost, has made
-    an equal one at the same moment. Raises FindingsError where that one differs.
+    Raises FindingsError where it differs.
     """
     try:
         client.create(PRIORITY_CLASSES, desired(name, value))
     except Conflict:
-        # Somebody else made it at the same moment: theirs must be equal.
         difference = compare(name, value, client.get(PRIORITY_CLASSES, name))
         raise_on_errors("priority classes differ from the cluster file", [difference] if difference else [])
-        return "unchanged"
-    return "created"

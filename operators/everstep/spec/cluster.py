@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 
 from everstep.spec import machine_types
 from everstep.spec.cluster_names import BucketName, Given, Label, MachineType, ObjectName, ProjectId
+from everstep.spec.findings import Finding, note
 from everstep.spec.parsing import Strict, parse, read_yaml
 from everstep.spec.provisioning import BucketSpec, GkeSpec, JobSetSpec, ProvisioningSpec, TolerationSpec
 from everstep.spec.quantities import Size, parse_bytes, with_unit
@@ -188,11 +190,21 @@ class ClusterSpec(Strict):
         default_factory=ProvisioningSpec, description="Who changes all this; the run path never does"
     )
 
+    # Machine types that were written otherwise than Compute Engine writes them.
+    _misspelt: tuple[str, ...] = PrivateAttr(())
+
     @classmethod
     def from_yaml(cls, path: str | Path) -> ClusterSpec:
         """Read a cluster file. Raises FindingsError with all mistakes."""
         path = Path(path)
         return parse(cls, read_yaml(path), path.name)
+
+    def remarks(self) -> list[Finding]:
+        """Return what is worth saying of a file that is right."""
+        return [
+            note("machine_type", repr(written), f"{machine_types.spelt_right(written)!r}, for which it is taken")
+            for written in self._misspelt
+        ]
 
     def configuration_of(self, machine_type: str) -> tuple[str, CheckpointConfigurationSpec] | None:
         """Return name and content of the CheckpointConfiguration that nodes of a machine type fall under."""
@@ -279,3 +291,19 @@ class ClusterSpec(Strict):
                     f"{configuration.machine_type!r}: the second one would never get its driver"
                 )
         return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_spelling(cls, data: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        made = build(data)
+        if isinstance(data, Mapping):
+            written = set(_machine_types(data))
+            made._misspelt = tuple(sorted(each for each in written if machine_types.spelt_right(each) != each))
+        return made
+
+
+def _machine_types(data: Mapping[str, Any]) -> Iterator[str]:
+    for section in ("pools", "checkpoint_configurations"):
+        for each in (data.get(section) or {}).values():
+            if isinstance(each, Mapping) and isinstance(each.get("machine_type"), str):
+                yield each["machine_type"]

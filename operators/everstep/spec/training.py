@@ -255,8 +255,8 @@ class TrainingSpec(Strict):
         return placed
 
     def findings(self) -> list[Finding]:
-        """Return what deserves a warning in a run that has no errors."""
-        return check_together(self, self.cluster_spec)
+        """Return what deserves a warning, or a remark, in a run that has no errors."""
+        return [*check_together(self, self.cluster_spec), *self.cluster_spec.remarks()]
 
     @property
     def cluster_spec(self) -> ClusterSpec:

@@ -32,6 +32,13 @@ class ClusterFile:
         return f"principal://iam.googleapis.com/{pool}/subject/ns/{{namespace}}/sa/{{account}}"
 
     @property
+    def driver_principal(self) -> str:
+        """The principal of the checkpoint drivers."""
+        return self.workload_principal.format(
+            namespace="gke-managed-checkpointing", account="gke-checkpointing-multitier-node"
+        )
+
+    @property
     def machine_account(self) -> str:
         return f"{self.number}-compute@developer.gserviceaccount.com"
 

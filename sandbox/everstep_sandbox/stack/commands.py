@@ -212,7 +212,10 @@ def _check_same(settings: Settings, known: Record) -> None:
 def _check_programs(settings: Settings) -> None:
     if settings.controlplane == "real":
         if settings.empty:
-            raise SandboxError("An empty project has the sandbox's own control plane: leave --controlplane real out")
+            raise SandboxError(
+                "An empty project has the sandbox's own control plane: leave --controlplane real out. The JobSet "
+                "controller of a real one runs beside it from the start, so that there would be none to install"
+            )
         try:
             programs.find()
         except programs.ProgramsMissing as missing:

@@ -66,8 +66,11 @@ def request(
         raise RequestError(error.code, error.read().decode(errors="replace")) from error
 
 
-def ensure_bucket(storage: str, name: str) -> None:
-    """Creates the hierarchical bucket that checkpoints are backed up to, unless it is there."""
+def ensure_bucket(storage: str, name: str, driver: str) -> None:
+    """Creates the hierarchical bucket that checkpoints are backed up to, unless it is there.
+
+    :param driver: the principal of the checkpoint drivers, which is given a role on it as provisioning does
+    """
     body = {
         "name": name,
         "hierarchicalNamespace": {"enabled": True},
@@ -75,6 +78,9 @@ def ensure_bucket(storage: str, name: str) -> None:
     }
     try:
         request("POST", f"{storage}/storage/v1/b?project=everstep-sandbox", body)
+        policy = request("GET", f"{storage}/storage/v1/b/{name}/iam")
+        policy["bindings"].append({"role": "roles/storage.objectUser", "members": [driver]})
+        request("PUT", f"{storage}/storage/v1/b/{name}/iam", policy)
     except RequestError as error:
         if error.code != 409:
             raise PartError(f"Bucket {name} can't be made: {error}") from error

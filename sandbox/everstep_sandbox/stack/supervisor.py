@@ -148,7 +148,7 @@ class Supervisor:
             self._parts.pop("checkpointing", None)
         waits = furnish.Cluster(directory / "kubeconfig", self._check_alive)
         if cluster.furnished and cluster.checkpointing:
-            furnish.ensure_bucket(self._addresses["storage"], settings.bucket)
+            furnish.ensure_bucket(self._addresses["storage"], settings.bucket, cluster.driver_principal)
             waits.ensure_checkpoint_configuration(settings.bucket)
         self._addresses["kubelet"] = f"http://127.0.0.1:{kubelet.wait_for(door)}"
         present = [machine for machine in nodes.load(directory / "machines.json") if machine.state == "running"]

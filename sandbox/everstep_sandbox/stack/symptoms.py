@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -76,16 +77,22 @@ class Symptoms:
         return {"rejected": asked["times"], "message": message}
 
     def _say(self, asked: Object) -> Object:
-        """A line in replicator.errors or replicator.failed of a node, as the replicator would log it."""
-        folder = RamDisk(self._directory / "nodes" / asked["node"]).client
+        """A line of a node's replicator: in its log, and in replicator.errors or replicator.failed beside it."""
+        node = self._directory / "nodes" / asked["node"]
+        folder = RamDisk(node).client
         if not folder.is_dir():
             raise NotPossible(f"{asked['node']} has no RAM disk; see everstep sandbox status for the nodes' names")
-        level = {"errors": "ERROR", "failed": "CRITICAL"}[asked["file"]]
-        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')}.000 1:1 job= node= [{level}] sandbox.fault(1): {asked['message']}"
+        level = {"errors": "ERR", "failed": "CRT"}[asked["file"]]
+        moment = datetime.datetime.now(datetime.UTC)
+        line = f"{moment:%Y-%m-%d %H:%M:%S}.000 1:1 job= node=/ [{level}] sandbox.fault(1): {asked['message']}"
         path = folder / f"replicator.{asked['file']}"
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        return {"file": str(path), "line": line}
+        logs = sorted(node.glob("pods/*/logs/replication-worker.log"))
+        for log in logs:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(f"{moment:%Y-%m-%dT%H:%M:%S.%f}000Z stdout F {line}\n")
+        return {"file": str(path), "line": line, "logs": [str(log) for log in logs]}
 
     def _switch_off(self, asked: Object) -> Object:
         """Through GKE's API, as somebody would do it."""

@@ -134,7 +134,7 @@ def test_webhook_rejects(sandbox: Sandbox) -> None:
 
 def test_replicator_says(sandbox: Sandbox) -> None:
     done = sandbox.fault("replicator-says", "gke-sandbox-v6e-0-0", "failed", "bucket is NOT HNS-enabled")
-    assert "[CRITICAL]" in Path(done["file"]).read_text() and done["file"].endswith("/replicator.failed")
+    assert "[CRT]" in Path(done["file"]).read_text() and done["file"].endswith("/replicator.failed")
     assert "has no RAM disk" in sandbox("fault", "replicator-says", "nobody", "errors", "x", expect=1)
 
 

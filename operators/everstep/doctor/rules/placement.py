@@ -41,7 +41,8 @@ _REFUSALS = (
 def refused(case: Case) -> Iterator[Diagnosis]:
     """Are pods of the run refused, and by whom? Only events say so; the Job's status stays empty."""
     run = case.target.run
-    made = len(case.pods)
+    # A leader that failed may be kept beside its successor: both are one and the same worker.
+    made = len({(pod.slice, pod.index) for pod in map(pod_states.of_pod, case.pods)})
     if not run or (case.target.nodes and made >= case.target.nodes):
         return
     for text in pending.refusals(case.evidence.all("events"), run):

@@ -57,7 +57,6 @@ RULES = (replicator,)
 
 
 def _diagnosis(case: Case, symptom: str, found: list[tuple[Said, Meaning | None]]) -> Diagnosis:
-    meaning = found[0][1]
     places = list(dict.fromkeys(said.where for said, _ in found))
     quotes = tuple(dict.fromkeys(quote(f"{said.where}: {bare(said.line)}") for said, _ in reversed(found)))
     fatal = any(said.fatal for said, _ in found)
@@ -80,27 +79,26 @@ def _diagnosis(case: Case, symptom: str, found: list[tuple[Said, Meaning | None]
             severity=Severity.WARNING,
             confidence=Confidence.LIKELY,
         )
-    if meaning is None:
-        return Diagnosis(
-            symptom,
-            where,
-            "the replicator gave up, in words that the doctor does not know; until it is started again, nothing is "
-            "replicated or backed up, while the training goes on",
-            quotes,
-            (
-                "kubectl logs -n gke-managed-checkpointing -l k8s-app=high-scale-checkpointing "
-                f"-c {DRIVER_CONTAINER} --tail=100 --prefix",
-            ),
-        )
+    known = next((meaning for _, meaning in found if meaning is not None), None)
+    cause = known.cause if known is not None else "the replicator gave up, in words that the doctor does not know"
     mild = symptom in _WARNINGS and not fatal
     return Diagnosis(
         symptom,
         where,
-        meaning.cause + ("; nothing is replicated or backed up until it is started again" if fatal else ""),
+        cause + ("; until it is started again, nothing is replicated or backed up" if fatal else ""),
         quotes,
-        (meaning.remedy.replace("RUN", case.target.run or "RUN"),) if meaning.remedy else (),
+        tuple(dict.fromkeys(remedy for _, meaning in found if (remedy := _remedy(case, meaning)))),
         severity=Severity.WARNING if mild else Severity.ERROR,
         confidence=Confidence.CERTAIN if fatal or mild else Confidence.LIKELY,
+    )
+
+
+def _remedy(case: Case, meaning: Meaning | None) -> str:
+    if meaning is not None:
+        return meaning.remedy.replace("RUN", case.target.run or "RUN")
+    return (
+        "kubectl logs -n gke-managed-checkpointing -l k8s-app=high-scale-checkpointing "
+        f"-c {DRIVER_CONTAINER} --tail=100 --prefix"
     )
 
 

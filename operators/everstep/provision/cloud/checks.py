@@ -32,8 +32,8 @@ EGRESS = (
 
 
 def cloud_findings(spec: ClusterSpec) -> list[Finding]:
-    """Return all mistakes of a cluster file that would cost money, or a long wait, to find out by trying."""
-    findings = [*_places(spec), *_pools(spec), *_buckets(spec)]
+    """Return remarks, and all mistakes that would cost money, or a long wait, to find out by trying."""
+    findings = [*_places(spec), *_pools(spec), *_buckets(spec), *spec.remarks()]
     if len(spec.name) > NAME_AT_MOST:
         findings.append(error(f"cluster {spec.name}", f"{len(spec.name)} characters", f"at most {NAME_AT_MOST}"))
     return findings
