@@ -68,10 +68,17 @@ class GoogleCloud:
 
         A node pool tells only how many it began with; its instance groups know (compute v1).
         """
+        return sum(int(group["targetSize"]) for group in self._instance_groups(node_pool))
+
+    def node_pool_running(self, node_pool: Mapping[str, Any]) -> int:
+        """Return how many machines of a pool run and are left alone: none that is being made, repaired or deleted."""
         return sum(
-            int(self._requests.get("compute", "/compute/v1/" + url.split("/compute/v1/", 1)[1])["targetSize"])
-            for url in node_pool.get("instanceGroupUrls") or []
+            int((group.get("currentActions") or {}).get("none") or 0) for group in self._instance_groups(node_pool)
         )
+
+    def _instance_groups(self, node_pool: Mapping[str, Any]) -> list[Object]:
+        urls = [str(url) for url in node_pool.get("instanceGroupUrls") or []]
+        return [self._requests.get("compute", "/compute/v1/" + url.split("/compute/v1/", 1)[1]) for url in urls]
 
     def create_node_pool(self, project: str, location: str, cluster: str, node_pool: Mapping[str, Any]) -> Object:
         """Begin to create a node pool; return the operation. Raises Conflict when there is one of that name."""
@@ -155,6 +162,10 @@ class GoogleCloud:
         return str(document["email_address"])
 
     # Keys (Cloud KMS v1)
+
+    def key(self, key: str) -> Object | None:
+        """Return a key with its primary version, given by its whole name; None when there is none."""
+        return self._requests.find("cloudkms", f"/v1/{key}")
 
     def key_policy(self, key: str) -> Object:
         """Return who may do what with a key, given by its whole name `projects/…/cryptoKeys/…`."""

@@ -33,6 +33,7 @@ SWEEP_BUCKET = (
 )
 # Preparing a project changes no object in a bucket, deletes nothing but node pools, and reads no secret.
 PREPARE_PROJECT = {
+    "cloudkms.cryptoKeys.get": "whether a bucket's own key can encrypt; only on keys that the cluster file names",
     "cloudkms.cryptoKeys.getIamPolicy": "who may use a bucket's own key; only on keys that the cluster file names",
     "cloudkms.cryptoKeys.setIamPolicy": "let Cloud Storage use a bucket's own key; only on keys that it names",
     "compute.instanceGroupManagers.get": "how many nodes a node pool has",

@@ -151,8 +151,9 @@ class Gke:
             made["nodePools"] = [shapes.node_pool(pool, made, self._state.number) for pool in asked["nodePools"]]
         if "endpoint" in document:
             made["endpoint"] = document["endpoint"]
+        told = {pool["name"]: pool.get("status", "RUNNING") for pool in pools}
         for pool in made["nodePools"]:
-            pool["status"] = "RUNNING"
+            pool["status"] = told.get(pool["name"], "RUNNING")
         made = {**made, "status": "RUNNING", **extra}
         self._state.clusters[shapes.path_of(made)] = made
         self._state.save()

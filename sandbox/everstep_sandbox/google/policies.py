@@ -57,7 +57,14 @@ class Policies:
         return self._set(f"projects/{self._state.project}", request)
 
     def key(self, request: Request, *parts: str) -> Object:
-        return {"name": self._key(parts), "purpose": "ENCRYPT_DECRYPT", "createTime": "2025-01-01T00:00:00Z"}
+        name = self._key(parts)
+        state = self._state.document.get("key_states", {}).get(name, "ENABLED")
+        return {
+            "name": name,
+            "purpose": "ENCRYPT_DECRYPT",
+            "createTime": "2025-01-01T00:00:00Z",
+            "primary": {"name": f"{name}/cryptoKeyVersions/1", "state": state},
+        }
 
     def get_of_key(self, request: Request, *parts: str) -> Object:
         return self._get(self._key(parts))
@@ -66,8 +73,10 @@ class Policies:
         return self._set(self._key(parts), request)
 
     def add_key(self, document: Object) -> Object:
-        """Makes a key known: for tests."""
-        self._state.document["keys"].append(document["name"])
+        """Makes a key known, whose primary version is in a `state` (ENABLED if none is given): for tests."""
+        if document["name"] not in self._state.document["keys"]:
+            self._state.document["keys"].append(document["name"])
+        self._state.document.setdefault("key_states", {})[document["name"]] = document.get("state", "ENABLED")
         self._state.save()
         return {"name": document["name"]}
 

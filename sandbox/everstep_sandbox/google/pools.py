@@ -96,7 +96,15 @@ class Pools:
             for pool in owner["nodePools"]:
                 if any(url.endswith(f"/{zone}/instanceGroupManagers/{name}") for url in pool["instanceGroupUrls"]):
                     size = pool["initialNodeCount"]
-                    return {"kind": "compute#instanceGroupManager", "name": name, "zone": zone, "targetSize": size}
+                    # One that GKE could not fill has conditions that say why.
+                    running = 0 if pool["status"] == "ERROR" and pool.get("conditions") else size
+                    return {
+                        "kind": "compute#instanceGroupManager",
+                        "name": name,
+                        "zone": zone,
+                        "targetSize": size,
+                        "currentActions": {"none": running, "creating": size - running},
+                    }
         raise errors.GoogleError(
             "NOT_FOUND",
             f"The resource 'projects/{self._state.project}/zones/{zone}/instanceGroupManagers/{name}' was not found",

@@ -15,6 +15,7 @@ import pytest
 from everstep.clients.errors import Conflict
 from everstep.clients.google import GoogleCloud
 from everstep.provision.changes import Mode
+from everstep.provision.cloud import bodies
 from everstep.provision.cloud.policies import OBJECT_USER, OBJECT_VIEWER
 from everstep.provision.cloud.principals import driver_principal
 from everstep.provision.cloud.steps import node_pool_deletion_steps, node_pool_steps, upgrade_steps
@@ -284,6 +285,51 @@ def test_a_failed_operation_says_why_and_does_not_stop_a_new_try(
         "create node pool v6e-2x4-1",
     ]
     assert not cloud.run(spec_of(), Mode.CHECK).left
+
+
+def test_a_node_pool_in_error_whose_machines_run_is_never_deleted(
+    cloud: Any, client: GoogleCloud, spec_of: SpecOf
+) -> None:
+    enable(client)
+    ours = bodies.node_pool(spec_of(), spec_of().pools["v6e-2x4"], "v6e-2x4-0", nodes=2)
+    seed(cloud, nodePools=[THEIRS, {**ours, "status": "ERROR"}])
+    with pytest.raises(FindingsError, match="while 2 of its machines run"):
+        cloud.run(spec_of(), Mode.APPLY)
+    assert [pool["name"] for pool in client.node_pools(*PLACE, "tokyo")] == ["theirs", "v6e-2x4-0"]
+
+
+def test_what_deletes_backups_behind_everybodys_back_is_told(cloud: Any, client: GoogleCloud, spec_of: SpecOf) -> None:
+    rules = [
+        {"action": {"type": "Delete"}, "condition": {"age": 30}},
+        {"action": {"type": "Delete"}, "condition": {"numNewerVersions": 3}},
+        {"action": {"type": "SetStorageClass", "storageClass": "NEARLINE"}, "condition": {"age": 30}},
+    ]
+    bucket = bodies.bucket("acme-ckpt", spec_of().bucket("acme-ckpt"), "us-east5", hierarchical=True)
+    client.create_bucket("everstep-sandbox", {**bucket, "lifecycle": {"rule": rules}})
+    told = [one for one in cloud.run(spec_of(), Mode.CHECK).findings if "lifecycle" in one.found]
+    assert [str(one.severity) for one in told] == ["warning"] and "age 30" in told[0].found
+    assert told[0].remedy.endswith("--clear-lifecycle")
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "remedy"),
+    [
+        ({"state": "DISABLED"}, "its primary version 1 is DISABLED", "gcloud kms keys versions enable 1 --key=k"),
+        (None, "there is none", "leave kms_key out"),
+    ],
+)
+def test_a_key_that_can_not_encrypt_costs_nothing(
+    cloud: Any, client: GoogleCloud, spec_of: SpecOf, key: dict[str, Any] | None, found: str, remedy: str
+) -> None:
+    client.enable_services("everstep-sandbox", ["cloudkms.googleapis.com", "container.googleapis.com"])
+    name = "projects/everstep-sandbox/locations/us-east5/keyRings/r/cryptoKeys/k"
+    if key is not None:
+        cloud.google.command("keys", {"name": name, **key})
+    with pytest.raises(FindingsError) as refused:
+        cloud.run(spec_of({"buckets.acme-ckpt.kms_key": name}), Mode.APPLY)
+    (finding,) = [one for one in refused.value.findings if one.object == f"key {name}"]
+    assert found in finding.found and remedy in finding.remedy
+    assert client.bucket("acme-ckpt") is None and client.cluster(*PLACE, "tokyo") is None
 
 
 def test_a_failed_update_is_made_by_a_new_try(cloud: Any, client: GoogleCloud, spec_of: SpecOf) -> None:

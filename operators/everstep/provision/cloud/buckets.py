@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from everstep.clients.errors import Forbidden
@@ -102,6 +103,7 @@ class BucketsStep:
                 "uniform access: otherwise grants with conditions are refused",
                 gcloud.command("storage", "buckets", "update", f"gs://{name}", uniform_bucket_level_access=True),
             )
+        yield from _deleting_rules(where, name, found)
         if access.get("publicAccessPrevention") != "enforced":
             yield note(
                 where,
@@ -170,6 +172,30 @@ class BucketsStep:
         """Say whether the cluster file itself has a word on a field of a bucket; a default changes no old bucket."""
         bucket = self.site.spec.buckets.get(name)
         return bucket is not None and field in bucket.model_fields_set
+
+
+def _deleting_rules(where: str, name: str, found: Object) -> Iterator[Finding]:
+    """Return what in a bucket deletes, or keeps from being deleted, behind the back of retention and replicator."""
+    for rule in (found.get("lifecycle") or {}).get("rule") or ():
+        condition = rule.get("condition") or {}
+        of_old_versions = condition.get("isLive") is False or condition.get("numNewerVersions")
+        if (rule.get("action") or {}).get("type") == "Delete" and not of_old_versions:
+            said = ", ".join(f"{key} {value}" for key, value in sorted(condition.items())) or "always"
+            yield warning(
+                where,
+                f"a lifecycle rule deletes objects ({said}): a backup that lost some of its data still counts as "
+                "complete for the replicator",
+                "no such rule on backups: retention takes whole ones, and never the last good one",
+                gcloud.command("storage", "buckets", "update", f"gs://{name}", clear_lifecycle=True),
+            )
+    kept = timedelta(seconds=int((found.get("retentionPolicy") or {}).get("retentionPeriod") or 0))
+    if kept:
+        yield warning(
+            where,
+            f"its retention policy keeps every object for {kept}: until then none can be renamed or deleted",
+            "no retention policy: the replicator renames what it writes, and sweeps delete",
+            gcloud.command("storage", "buckets", "update", f"gs://{name}", clear_retention_period=True),
+        )
 
 
 def _taken(name: str, refusal: Forbidden) -> Finding:

@@ -208,6 +208,13 @@ def grant_on_key(key: str, grant: Grant) -> str:
     return command("kms", "keys", "add-iam-policy-binding", key, **_binding(grant))
 
 
+def enable_key(project: str, location: str, ring: str, key: str, version: str) -> str:
+    """Enable a version of a Cloud KMS key."""
+    return command(
+        "kms", "keys", "versions", "enable", version, key=key, keyring=ring, location=location, project=project
+    )
+
+
 def _node_pool(verb: str, spec: ClusterSpec, name: str, **flags: object) -> str:
     return command(
         "container",

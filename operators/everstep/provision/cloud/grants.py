@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,19 +88,44 @@ class KeysStep:
     title: str = "keys"
 
     def look(self) -> Look:
-        """Return which keys Cloud Storage may not use yet."""
+        """Return which keys Cloud Storage may not use yet, and which ones can't encrypt."""
         google, spec = self.site.google(), self.site.spec
+        findings: list[Finding] = []
         changes = []
         for name in checks.bucket_names(spec):
             key = spec.bucket(name).kms_key
             if key is None:
                 continue
+            findings += self._unfit(key)
             agent = google.storage_agent(checks.bucket_project(spec, name))
             grant = Grant(ENCRYPTER_DECRYPTER, f"serviceAccount:{agent}")
             policy = _policy(lambda key=key: google.key_policy(key))  # type: ignore[misc]
             if missing(policy or {}, [grant]):
                 changes.append(self._grant(key, grant))
-        return Look(changes=tuple(changes))
+        return Look(tuple(findings), tuple(changes))
+
+    def _unfit(self, key: str) -> Iterator[Finding]:
+        """Return why nothing could be written with a key: objects would be refused one by one, long after."""
+        where, (project, location, ring, name) = f"key {key}", key.split("/")[1::2]
+        try:
+            found = self.site.google().key(key)
+        except Forbidden as refusal:
+            if refusal.reason != SERVICE_DISABLED:
+                raise
+            # Once the API is enabled, this is looked at again.
+            return
+        if found is None:
+            yield error(where, "there is none", "a key of Cloud KMS", "gcloud kms keys list, or leave kms_key out")
+        elif found.get("purpose") != "ENCRYPT_DECRYPT":
+            yield error(where, f"purpose {found.get('purpose')}", "ENCRYPT_DECRYPT: Cloud Storage takes no other")
+        elif (state := (found.get("primary") or {}).get("state")) != "ENABLED":
+            version = str((found.get("primary") or {}).get("name") or "").rpartition("/")[2]
+            yield error(
+                where,
+                f"its primary version {version or '(none)'} is {state or 'not there'}",
+                "ENABLED, or nothing can be written to the bucket and nothing read from it",
+                gcloud.enable_key(project, location, ring, name, version or "VERSION"),
+            )
 
     def _grant(self, key: str, grant: Grant) -> Change:
         google = self.site.google()

@@ -171,11 +171,25 @@ def node_pool_findings(site: Site, there: dict[str, Object], pools: tuple[str, .
                 f"{expected}; a node pool can't be changed into another one",
                 f"name others by node_pools, or delete it: {gcloud.delete_node_pool(site.spec, name)}",
             )
-        if found.get("status") == "ERROR" and not _is_ours(found):
-            remedy = gcloud.delete_node_pool(site.spec, name)
-            yield error(where, f"ERROR: {message_of(found)}", "a node pool that works", remedy)
+        if found.get("status") == "ERROR":
+            yield from _broken(site, name, found)
         if found.get("status") == "RUNNING_WITH_ERROR":
             yield warning(where, f"RUNNING_WITH_ERROR: {message_of(found)}", "RUNNING")
+
+
+def _broken(site: Site, name: str, found: Object) -> Iterator[Finding]:
+    """Return an error for a node pool in status ERROR, unless it is Everstep's own and never got a machine."""
+    where, why = f"node pool {name}", f"ERROR: {message_of(found)}"
+    remedy = gcloud.delete_node_pool(site.spec, name)
+    if not _is_ours(found):
+        yield error(where, why, "a node pool that works", remedy)
+    elif running := site.google().node_pool_running(found):
+        yield error(
+            where,
+            f"{why}, while {running} of its machines run",
+            "a node pool that works, or one without machines, which is made anew",
+            f"look what runs there; when nobody needs it: {remedy}",
+        )
 
 
 def delete_change(site: Site, name: str, found: str, note: str) -> Change:
