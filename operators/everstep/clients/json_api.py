@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +34,8 @@ class JsonApi:
         self._open_client = open_client
         self.backoff = backoff or Backoff()
         self._busy = busy
+        self.clock_ahead: timedelta | None = None
+        """How far this machine's clock is ahead of the service's, as its first answer told; None until then."""
 
     def send(
         self,
@@ -59,6 +63,8 @@ class JsonApi:
         """Send a request and return the answer as the session gives it."""
         with errors.translated(where):
             answer = self._session.request(method, self._base_url + path, timeout=REQUEST_SECONDS, **more)
+        if self.clock_ahead is None:
+            self.clock_ahead = _ahead_of(answer.headers.get("Date"))
         if answer.status_code >= 300:
             raise errors.of_body(answer.status_code, answer.content, where, answer.headers)
         return answer
@@ -86,6 +92,13 @@ class JsonApi:
             session.verify, session.cert = settings["verify"], settings["cert"]
             session.trust_env = False
         return session
+
+
+def _ahead_of(date: str | None) -> timedelta | None:
+    try:
+        return None if date is None else datetime.now(UTC) - parsedate_to_datetime(date)
+    except (ValueError, TypeError):
+        return None
 
 
 def place(bucket: str, kind: str, name: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -136,6 +137,11 @@ class BucketClient:
             lambda: self._client.get_bucket(self.name, **self._reading),
         )
         return bool(bucket.hierarchical_namespace_enabled)
+
+    @property
+    def clock_ahead(self) -> timedelta | None:
+        """Return how far this machine's clock is ahead of the service's; None before the first listing."""
+        return self._api.clock_ahead
 
     @property
     def library_client(self) -> Any:

@@ -11,7 +11,7 @@ from datetime import datetime
 from everstep.checkpoints.completeness import Shape
 from everstep.clients.errors import Conflict, Forbidden
 from everstep.clients.storage import BucketClient
-from everstep.retain import bucket_rules, deciding, reading, remembered
+from everstep.retain import bucket_rules, clock, deciding, reading, remembered
 from everstep.retain.inventory import Inventory
 from everstep.retain.place import run_folder
 from everstep.retain.plan import RetentionPlan
@@ -62,6 +62,7 @@ def plan_run(
         metadata = beside.submit(bucket.metadata)
         found = bucket.run(steps, at_once=AT_ONCE)
         rules = bucket_rules.read(metadata.result(), run)
+    clock.refuse_wrong(bucket)
     if remember:
         _remember(bucket, found, metric, now)
 

@@ -14,7 +14,7 @@ from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.pace import Pace
 from everstep.clients.storage import BucketClient
 from everstep.clients.storage_bulk import OBJECTS_PER_SECOND, BulkClient
-from everstep.retain import sweep_steps, trash, undo_steps
+from everstep.retain import clock, sweep_steps, trash, undo_steps
 from everstep.retain.held_run import HeldRun
 from everstep.retain.place import run_folder
 from everstep.retain.plan import RetentionPlan, RetentionRefused
@@ -51,9 +51,11 @@ def apply(
             "the plan is not applied",
             [error(f"gs://{bucket.name}", f"a plan of bucket {plan.bucket}", f"a plan of {bucket.name}")],
         )
-    run_folder(plan.bucket, plan.run)
+    folder = run_folder(plan.bucket, plan.run)
     # Before the lease is taken, so that a plan that is refused leaves nothing behind.
     sweep_steps.refuse_unsafe(plan)
+    bucket.list_level(folder.records_prefix)
+    clock.refuse_wrong(bucket)
     settings = settings or SweepSettings(trash_age=trash_age(plan))
     held = HeldRun(bucket, cluster, plan.run, holder or own_name(plan.hash), beside_training=beside_training)
     client = BulkClient(bucket, pace=Pace(objects_per_second))
@@ -89,6 +91,7 @@ def undo(
     client = BulkClient(bucket)
     # Before the lease is taken, so that a mistaken name leaves nothing behind.
     client.run(undo_steps.find(folder, plan_hash))
+    clock.refuse_wrong(bucket)
     held = HeldRun(bucket, cluster, run, holder or own_name(plan_hash), purpose="undo", beside_training=beside_training)
     with held:
         steps = undo_steps.undo(folder, plan_hash, _fenced(settings or SweepSettings(), held))
