@@ -272,6 +272,10 @@ def test_objects_on_hold_stay_and_are_told_of(flat: RealBucket) -> None:
     flat.hold(data)
     flat.hold(meta)
     plan = flat.plan()
+    held = plan.named("2026-03-02_00-00")
+    assert held is not None and held.reasons == ("on hold in the bucket: 1 of the objects directly in it",)
+    # As if the hold had come after the last look.
+    plan = replace(plan, units=tuple(replace(each, decision="sweep") if each is held else each for each in plan.units))
     report = apply(flat, plan)
     assert set(report.left) == {data, meta}
     assert flat.names(f"{RUN}/2026-03-01") == {data}

@@ -35,7 +35,8 @@ class BackupState(enum.StrEnum):
 
 @dataclass(frozen=True)
 class ListedObject:
-    """One object of a listing; ``name`` is the last path part. ``created`` is the object's timeCreated.
+    """One object of a listing; ``name`` is the last path part. ``created`` is the object's timeCreated. ``on_hold``:
+    the bucket refuses to delete it until somebody releases it.
 
     Generation and metageneration are 0 where the listing did not tell them.
     """
@@ -47,6 +48,7 @@ class ListedObject:
     created: datetime | None = None
     generation: int = 0
     metageneration: int = 0
+    on_hold: bool = False
 
 
 @dataclass(frozen=True)

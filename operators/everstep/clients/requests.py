@@ -88,6 +88,13 @@ def sizes(answer: Answer) -> Sizes:
     return answer
 
 
+LISTED_FIELDS = (
+    "items(name,size,md5Hash,crc32c,timeCreated,generation,metageneration,temporaryHold,eventBasedHold),"
+    "prefixes,nextPageToken"
+)
+"""What a listing is asked for: all that `listed_object` reads."""
+
+
 def listed_object(name: str, resource: dict[str, Any]) -> ListedObject:
     """Return an object resource of the JSON API as the catalogue wants it."""
     created = resource.get("timeCreated")
@@ -99,4 +106,5 @@ def listed_object(name: str, resource: dict[str, Any]) -> ListedObject:
         created=datetime.fromisoformat(created) if created else None,
         generation=int(resource.get("generation", 0)),
         metageneration=int(resource.get("metageneration", 0)),
+        on_hold=bool(resource.get("temporaryHold") or resource.get("eventBasedHold")),
     )

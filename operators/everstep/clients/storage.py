@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from everstep.clients import errors
 from everstep.clients.json_api import JsonApi, place
 from everstep.clients.requests import (
+    LISTED_FIELDS,
     Answer,
     Listing,
     ListRequest,
@@ -200,7 +201,7 @@ class BucketClient:
             "prefix": prefix,
             "delimiter": "/",
             "includeFoldersAsPrefixes": "true",
-            "fields": "items(name,size,md5Hash,crc32c,timeCreated,generation,metageneration),prefixes,nextPageToken",
+            "fields": LISTED_FIELDS,
         }
         objects = []
         prefixes: set[str] = set()

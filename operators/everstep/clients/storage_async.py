@@ -10,6 +10,7 @@ from typing import Any
 from everstep.clients import errors
 from everstep.clients.connection import Connection, Connections
 from everstep.clients.requests import (
+    LISTED_FIELDS,
     Answer,
     Listing,
     ListRequest,
@@ -27,7 +28,6 @@ REQUEST_SECONDS = 30
 REQUESTS_AT_ONCE = 8
 # Answers with so many objects are taken in within a millisecond.
 FEW_ENTRIES = 200
-FIELDS = "items(name,size,md5Hash,crc32c,timeCreated,generation,metageneration),prefixes,nextPageToken"
 
 
 class AsyncBucketClient:
@@ -68,7 +68,7 @@ class AsyncBucketClient:
                 "prefix": prefix,
                 "delimiter": "/",
                 "includeFoldersAsPrefixes": "true",
-                "fields": FIELDS,
+                "fields": LISTED_FIELDS,
                 # Decoded in the event loop: larger pages would block it.
                 "maxResults": "300",
                 **({"pageToken": token} if token else {}),

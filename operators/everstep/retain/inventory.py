@@ -15,12 +15,16 @@ from everstep.checkpoints.saves import Save
 
 @dataclass(frozen=True)
 class Contents:
-    """What one listing says of how much is in a folder; `folders` counts the sub-folders, which may hold more."""
+    """What one listing says of how much is in a folder; `folders` counts the sub-folders, which may hold more.
+
+    `on_hold` counts the objects that the bucket refuses to delete.
+    """
 
     fingerprint: str
     objects: int = 0
     bytes: int = 0
     folders: int = 0
+    on_hold: int = 0
 
 
 @dataclass(frozen=True)

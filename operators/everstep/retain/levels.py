@@ -29,6 +29,7 @@ def contents_of(level: Listing) -> Contents:
         len(level.objects),
         sum(item.size for item in level.objects),
         len(level.folders),
+        sum(item.on_hold for item in level.objects),
     )
 
 

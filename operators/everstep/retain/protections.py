@@ -63,6 +63,7 @@ def of_backups(found: Inventory, now: datetime, settings: Settings) -> dict[str,
         each.name: tuple(
             (
                 *_named(each.name, found),
+                *_on_hold(each),
                 *newest.get(each.name, ()),
                 *_unsettled(each, now, settings),
                 *(["the newest there is"] if each.name in newest_dated else []),
@@ -79,7 +80,7 @@ def of_saves(found: Inventory, now: datetime, settings: Settings) -> dict[str, t
     newest = _newest(found, complete, settings.keep_complete, "save")
     reasons = {}
     for each in found.saves:
-        why = [*_named(each.name, found), *newest.get(each.name, ())]
+        why = [*_named(each.name, found), *_on_hold(each), *newest.get(each.name, ())]
         if each.save.state is not SaveState.COMPLETE:
             why.append(f"not judged: {each.save.state.value} ({'; '.join(each.save.reasons)})")
         elif each.save.created is None:
@@ -129,6 +130,11 @@ def _named(name: str, found: Inventory) -> Iterable[str]:
         yield _pinned(found.pins[name])
     if name in found.quarantined:
         yield "quarantined, to be looked into"
+
+
+def _on_hold(each: Found) -> Iterable[str]:
+    if each.contents.on_hold:
+        yield f"on hold in the bucket: {each.contents.on_hold} of the objects directly in it"
 
 
 def _pinned(pin: Mapping[str, Any]) -> str:
