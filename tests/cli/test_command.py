@@ -46,3 +46,10 @@ def test_a_wrong_run_file_is_refused_with_all_findings(tmp_path: Path) -> None:
     assert "final_stepp" in refused.stderr
     assert "slices.count" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_full_disk_is_told_in_a_sentence() -> None:
+    command = [Path(sys.executable).with_name("everstep"), "schema", "cluster"]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1, "error: nothing more can be written: No space left on device\n")

@@ -217,7 +217,10 @@ def test_from_a_bare_cluster_to_ready_drivers_and_again_without_a_change(place: 
     made = client.get(CHECKPOINT_CONFIGURATIONS, "everstep")
     again = carry_out(place, data, in_cluster_steps)
     assert done(again) == []
-    assert "the driver is ready on 2 of 2 nodes" in " ".join(map(str, again.findings))
+    told = {str(finding.severity): str(finding) for finding in again.findings}
+    assert "the driver is ready on 2 of 2 nodes" in told["note"]
+    # The cluster file has one node more: what is not there is not ready.
+    assert "2 nodes of ct6e-standard-4t; expected 3" in told["warning"]
     assert client.get(CHECKPOINT_CONFIGURATIONS, "everstep") == made
     assert client.get(PRIORITY_CLASSES, "training-high")["value"] == 2000000
 
@@ -371,6 +374,22 @@ def test_a_controller_that_is_too_old_for_hot_swaps_is_told(place: Place, data: 
 def set_manager(client: KubernetesClient, change: Object) -> None:
     body = {"spec": {"template": {"spec": {"containers": [{"name": "manager", **change}]}}}}
     client.patch(DEPLOYMENTS, "jobset-controller-manager", body, "jobset-system", strategic=True)
+
+
+def test_a_controller_that_is_installed_elsewhere_gets_no_second_one(place: Place, data: dict[str, Any]) -> None:
+    client = client_of(place)
+    elsewhere = [
+        {**each, "metadata": {"name": "jobset-nowhere"}} if each["kind"] == "Namespace" else each for each in MANIFEST
+    ]
+    (place.folder / "elsewhere.yaml").write_text(yaml.safe_dump_all(elsewhere))
+    client.delete(DEPLOYMENTS, "jobset-controller-manager", "jobset-system")
+    try:
+        report = look(place, {**data, "jobset": {"manifest": "elsewhere.yaml"}}, jobset_steps)
+        (finding,) = report.findings
+        assert finding.severity == "error" and "a second one would fight" in finding.expected
+        assert report.left == []
+    finally:
+        carry_out(place, {**data, "jobset": {"manifest": "jobset.yaml"}}, jobset_steps)
 
 
 def test_a_manifest_is_installed_once_and_goes_on_after_a_half_done_try(place: Place, data: dict[str, Any]) -> None:

@@ -254,3 +254,16 @@ def test_a_network_that_is_away_is_waited_for_once(tmp_path: Path) -> None:
     assert not report.left
     assert {finding.object for finding in report.findings} == {"APIs", "cluster", "files"}
     assert all(finding.severity == "error" for finding in report.findings)
+
+
+def test_a_survey_tells_of_what_is_still_under_way(tmp_path: Path) -> None:
+    class Pending:
+        title = "cluster"
+
+        def look(self) -> Look:
+            return Look(waiting=Waiting("operation", {}, "an upgrade by somebody else", 60.0))
+
+    report = survey([Pending()], Mode.CHECK)
+    (finding,) = report.findings
+    assert finding.severity == "warning" and "an upgrade by somebody else" in finding.found
+    assert report.waiting == ["an upgrade by somebody else"]

@@ -8,6 +8,7 @@ whose libraries are not installed costs nothing.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
+        sys.stdout.flush()
     except FindingsError as refused:
         print(refused, file=sys.stderr)
         return 1
@@ -37,10 +39,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of a pipe has had enough; without this, the flush at exit would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of a pipe has had enough.
+        _end_output()
         return 0
+    except OSError as failure:
+        if failure.errno not in _FULL:
+            raise
+        _end_output()
+        print(f"error: nothing more can be written: {failure.strerror}", file=sys.stderr)
+        return 1
     return code
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _end_output() -> None:
+    # Without this, the flush at exit would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -56,11 +56,19 @@ def provision(arguments: argparse.Namespace) -> int:
     from everstep.spec.findings import errors_of
 
     kubeconfig = str(Path(arguments.kubeconfig).expanduser())
-    with load_site(arguments.cluster_file, beside=Path.cwd(), kubeconfig=kubeconfig) as site:
-        steps = all_steps(site, recreate=arguments.recreate, force=arguments.force)
+
+    def tell(line: str) -> None:
         # Progress goes aside, so that the report can be piped.
-        report = carry_out(site, steps, Mode(arguments.mode), lambda line: print(line, file=sys.stderr, flush=True))
-        spec = site.spec
+        print(line, file=sys.stderr, flush=True)
+
+    try:
+        with load_site(arguments.cluster_file, beside=Path.cwd(), kubeconfig=kubeconfig) as site:
+            steps = all_steps(site, recreate=arguments.recreate, force=arguments.force)
+            report = carry_out(site, steps, Mode(arguments.mode), tell)
+            spec = site.spec
+    except KeyboardInterrupt:
+        tell("interrupted: what is under way in Google Cloud goes on; run it again to join it")
+        raise
     if arguments.json:
         print(json.dumps(report.as_dict(), indent=1))
     elif report.mode is Mode.EMIT:
@@ -73,12 +81,16 @@ def provision(arguments: argparse.Namespace) -> int:
 
 def _print(report: Report) -> None:
     from everstep.provision.changes import Mode
+    from everstep.spec.findings import errors_of
 
     for finding in report.findings:
         print(finding)
     for change in report.left:
         print(change)
     if report.mode is Mode.APPLY:
-        print(f"{len(report.done)} changes made")
-    else:
+        print(f"{len(report.done)} changes made: all is as the cluster file says")
+        return
+    if report.left or report.waiting or errors_of(report.findings):
         print(f"{len(report.findings)} findings, {len(report.left)} changes left to make")
+    else:
+        print(f"{len(report.findings)} findings, nothing left to do: all is as the cluster file says")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from everstep.clients.errors import Conflict, NotConfigured, RemoteError, Unauthenticated, Unavailable
-from everstep.provision.changes import Change, Mode, Step, Waiting
-from everstep.spec.findings import Finding, FindingsError, error, raise_on_errors
+from everstep.provision.changes import Change, Look, Mode, Step, Waiting
+from everstep.spec.findings import Finding, FindingsError, error, raise_on_errors, warning
 
 # A step that still finds the same change after it was made this often is not getting anywhere.
 SAME_CHANGE_AT_MOST = 3
@@ -24,12 +24,14 @@ class Report:
     """What steps found and did.
 
     :param seen: by step, what the latest look at it found: an older one is no longer true
+    :param waiting: what was under way when nothing was to be waited for, in words
     """
 
     mode: Mode
     seen: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
     done: list[dict[str, Any]] = field(default_factory=list)
     left: list[Change] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:
@@ -72,8 +74,9 @@ def survey(steps: Iterable[Step], mode: Mode) -> Report:
         except RemoteError as failure:
             unanswered[step.title] = failure
         else:
-            report.seen[step.title] = look.findings
+            report.seen[step.title] = (*look.findings, *_not_done(step, look))
             report.left += look.changes
+            report.waiting += [look.waiting.what] if look.waiting is not None else []
     report.seen = {**_unanswered(unanswered), **report.seen}
     return report
 
@@ -114,6 +117,13 @@ def advance(step: Step, report: Report, tell: Callable[[str], None]) -> Waiting 
 
 # Commands and HCL are of use before a change, not after it.
 _NOT_KEPT = ("commands", "terraform")
+
+
+def _not_done(step: Step, look: Look) -> tuple[Finding, ...]:
+    if look.waiting is None:
+        return ()
+    remedy = "wait, or run it with --mode apply, which waits too"
+    return (warning(step.title, f"not done yet: it waits for {look.waiting.what}", "nothing under way", remedy),)
 
 
 def _unanswered(failures: Mapping[str, RemoteError]) -> dict[str, tuple[Finding, ...]]:

@@ -102,9 +102,25 @@ class CheckpointConfigurations:
                 )
             )
         standing = self._standing(found)
-        findings.append(note(where, str(standing) if standing else "its controller has made no driver yet"))
         ready = standing is not None and standing.is_ready
+        tell = note if ready else warning
+        findings.append(tell(where, str(standing) if standing else "its controller has made no driver yet"))
+        if standing is not None:
+            findings += self._missing_nodes(where, wanted, len(standing.nodes))
         return Look(tuple(findings), waiting=None if ready else self._ready(found))
+
+    def _missing_nodes(self, where: str, wanted: CheckpointConfigurationSpec, there: int) -> list[Finding]:
+        """Return a warning when the cluster file's pools have more nodes than are there: on those no driver is ready.
+
+        Flex-start nodes come and go with the pods that ask for them.
+        """
+        pools = [pool for pool in self._spec.pools.values() if pool.machine_type == wanted.machine_type]
+        expected = sum(pool.slices * pool.nodes_per_slice for pool in pools if not pool.flex_start)
+        if there >= expected:
+            return []
+        selector = f"{configuration.INSTANCE_TYPE}={wanted.machine_type}"
+        remedy = f"kubectl get nodes -l {selector}; nodes that are parked come back with their node pools"
+        return [warning(where, f"{there} nodes of {wanted.machine_type}", f"{expected}, as the pools have", remedy)]
 
     def _different(self, where: str, body: Object, found: Object, told: list[str]) -> Look:
         differs = "; ".join(told)

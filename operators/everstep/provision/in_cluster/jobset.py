@@ -51,6 +51,8 @@ class JobSetController:
         absence = self._reader.absence()
         defined = self._reader.find(CUSTOM_RESOURCE_DEFINITIONS, JOBSET_DEFINITION) is not None
         deployment = manager(self._reader.list_all(DEPLOYMENTS, JOBSET_NAMESPACE))
+        if documents and defined and deployment is None and not self._was_begun(documents):
+            return Look((*absence, self._elsewhere()))
         if documents and (deployment is None or image(deployment) == _image_of(documents)):
             lacking = [each for each in documents if deployment is None or not self._is_there(each)]
             if lacking:
@@ -67,6 +69,10 @@ class JobSetController:
         if patch is not None:
             return Look(findings, (self._raise(deployment, patch),))
         return Look(findings, waiting=None if is_available(deployment) else self._availability(deployment))
+
+    def _was_begun(self, documents: list[Object]) -> bool:
+        """Say whether it is an installation of this manifest that was cut short: that begins with the namespace."""
+        return any(each["kind"] == "Namespace" and self._is_there(each) for each in documents)
 
     def _is_there(self, document: Object) -> bool:
         resource = self._reader.client.resource_of(document["apiVersion"], document["kind"])
@@ -166,6 +172,16 @@ class JobSetController:
             "not installed",
             "the JobSet controller: without it nothing can be launched",
             f"kubectl apply --server-side -f {RELEASE}, or name such a file as jobset.manifest in the cluster file",
+        )
+
+    def _elsewhere(self) -> Finding:
+        return error(
+            "JobSet",
+            f"its kind is served, but no controller of it is in namespace {JOBSET_NAMESPACE}",
+            "one controller: a second one would fight the one that is installed elsewhere",
+            "if it is: take jobset.manifest out of the cluster file; if the kind was only left behind: "
+            + texts.kubectl("create", "namespace", JOBSET_NAMESPACE)
+            + ", and run it again",
         )
 
     def _too_old(self, deployment: Object) -> list[Finding]:
