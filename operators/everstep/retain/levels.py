@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 TOGETHER = 256
 """Folders that are listed in one batch, at most."""
-ENTRIES_TOGETHER = 40_000
+ENTRIES_TOGETHER = 50_000
 """Entries that are held in memory at a time, about."""
 
 

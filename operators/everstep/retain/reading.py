@@ -161,8 +161,9 @@ def _backups(
     found: dict[str, FoundBackup] = {
         name: memory.backups[name] for name in dated if name in memory.backups and name not in always
     }
-    # A meta and a data folder of each worker, at most.
-    size = together(2 * base.shape.nodes * base.shape.workers_per_node)
+    # A meta of each worker, and a data folder of each that holds a part of the state of its own.
+    workers = base.shape.nodes * base.shape.workers_per_node
+    size = together(workers + workers // (base.shape.data_parallelism or 1))
     for batch in batches([name for name in dated if name not in found], size):
         found |= yield from _listed(base, batch, now, grace)
     while stale := _to_validate(base, [found[name] for name in dated], now + skew, keep_complete):
