@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(420)]
 def test_killing_each_part_of_airflow_changes_nothing_for_the_run(stack: DemoStack, new_run: Any) -> None:
     run = new_run("killed-parts", steps=300).trigger()
 
-    run.wait_for(lambda: bool(run.jobsets_created()), 90)
+    run.wait_for(lambda: bool(run.jobsets_created()), 180)
     # The scheduler runs the workers: the one that has just created the JobSet dies with it, before it could defer.
     stack.airflow.kill_component("scheduler")
     stack.airflow.start_component("scheduler")

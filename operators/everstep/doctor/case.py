@@ -12,10 +12,9 @@ from everstep.doctor import objects
 from everstep.doctor.diagnosis import Diagnosis
 from everstep.doctor.evidence import Evidence, Object, Target
 from everstep.launch import labels
+from everstep.provision.cloud import principals
 from everstep.watch import run_state
 from everstep.watch.run_state import RunState
-
-DRIVER_ACCOUNT = "gke-checkpointing-multitier-node"
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,4 @@ Rule = Callable[[Case], Iterator[Diagnosis]]
 
 def principal(number: str, project: str) -> str:
     """Return the IAM principal of the checkpoint driver's Kubernetes service account."""
-    return (
-        f"principal://iam.googleapis.com/projects/{number}/locations/global/workloadIdentityPools/"
-        f"{project}.svc.id.goog/subject/ns/{CHECKPOINTING_NAMESPACE}/sa/{DRIVER_ACCOUNT}"
-    )
+    return principals.spelt(project, number, CHECKPOINTING_NAMESPACE, principals.DRIVER_SERVICE_ACCOUNT)

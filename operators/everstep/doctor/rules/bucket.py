@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from everstep.checkpoints.layout import HIERARCHY_TEST
 from everstep.doctor import objects
-from everstep.doctor.case import DRIVER_ACCOUNT, Case, principal
+from everstep.doctor.case import Case, principal
 from everstep.doctor.diagnosis import Confidence, Diagnosis, Symptom, quote
 from everstep.doctor.rules.driver import denied
+from everstep.provision.cloud.principals import DRIVER_SERVICE_ACCOUNT
 from everstep.spec.findings import Severity
 
 # The self-test folder is there for a moment at every start of the coordinator.
@@ -97,7 +98,7 @@ def policies(case: Case) -> Iterator[Diagnosis]:
         for binding in each.get("bindings") or []:
             for member in binding.get("members") or []:
                 match = _MEMBER.match(str(member))
-                if match is None or match["account"] != DRIVER_ACCOUNT:
+                if match is None or match["account"] != DRIVER_SERVICE_ACCOUNT:
                     continue
                 if match["number"].isdecimal() and not match["pool"].isdecimal() and _ours(case, match):
                     bound |= binding.get("role") in SUFFICIENT or not str(binding.get("role")).startswith("roles/")

@@ -109,8 +109,6 @@ def _said(case: Case) -> Iterator[Said]:
         text = report.get("replicator_failed")
         for line in alarming(str(text)) if text else ():
             yield Said(f"replicator.failed of node {report.get('node') or report.get('rank')}", line, True)
-        for line in alarming(str(report.get("replicator_errors") or "")):
-            yield Said(f"replicator.errors of node {report.get('node') or report.get('rank')}", line, False)
     run = case.target.run
     for place, text in sorted(case.evidence.logs.items()):
         if place.endswith(f"/{DRIVER_CONTAINER}"):
