@@ -79,7 +79,6 @@ class SweptBucket(Bucket):
 
     def _rename(self, request: bulk.RenameFolder) -> Outcome:
         assert self.hierarchical
-        assert request.metageneration is None
         if not self.has(request.source):
             return Outcome.DONE if self.has(request.destination) else Outcome.GONE
         if self.has(request.destination):

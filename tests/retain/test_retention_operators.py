@@ -12,6 +12,7 @@ from tests.retain.real_bucket import RUN, RealBucket
 
 from everstep.clients.access import StorageAccess
 from everstep.retain import target
+from everstep.retain.find_runs import FindRunsOperator
 from everstep.retain.operator import PlanRetentionOperator, RetentionRefusedError, SweepOperator
 from everstep.retain.plan import verify
 from everstep.retain.policy import PERIODS
@@ -143,3 +144,29 @@ def test_runs_are_found_by_their_records_and_a_run_file_wins(
     found = target.targets(clusters, {bucket.name: [RUN, "other"]}, files, {"keep_last": 3})
     assert [each["run"] for each in found] == [f"runs/{RUN}.yaml", f"gs://{bucket.name}/other"]
     assert found[1]["retention"] == {"keep_last": 3}
+
+
+@pytest.mark.sandbox
+def test_a_run_that_was_named_and_is_nowhere_is_no_success(
+    cloud_storage: Any, tmp_path: Path, cluster_data: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowFailException
+
+    bucket = RealBucket(cloud_storage.address)
+    bucket.history()
+    google = {"is_anonymous": True, "project": "everstep", "storage_endpoint": cloud_storage.address}
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps({"conn_type": "google_cloud_platform", "extra": google})
+    )
+    for configuration in cluster_data["checkpoint_configurations"].values():
+        configuration["bucket"] = bucket.name
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump(cluster_data))
+
+    def found(only: str) -> list[str]:
+        operator = FindRunsOperator(task_id="runs", clusters=[str(path)], only=only)
+        return [each["run"] for each in operator.execute({})]  # type: ignore[typeddict-item]
+
+    assert found("") == found(f" {RUN}, ") == [f"gs://{bucket.name}/{RUN}"]
+    with pytest.raises(AirflowFailException, match=f"no run lm3 in gs://{bucket.name}; expected the names of runs"):
+        found(f"{RUN},lm3")

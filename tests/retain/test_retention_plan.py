@@ -106,6 +106,15 @@ def test_what_restore_version_names_stays_and_so_do_pins(bucket: Bucket) -> None
     assert plan.protected_read.forced_generation == bucket.objects["run/restore.version"][1]
 
 
+def test_what_the_policy_pins_stays_also_when_it_is_not_complete(bucket: Bucket) -> None:
+    days(bucket, 1, 2, 3, 4)
+    bucket.backup("run", "2026-02-01_00-00", 7, without=[0])
+    plan = planned(bucket, Policy({}, keep_last=1, pins=("2026-02-01_00-00", "2026-03-01_00-00", "checkpoints/9")))
+    assert {"2026-02-01_00-00", "2026-03-01_00-00"} <= {unit.name for unit in plan.kept}
+    assert plan.named("2026-02-01_00-00").reasons == ("pinned by the policy",)  # type: ignore[union-attr]
+    assert "checkpoints/9 is pinned, but is not there." in plan.warnings
+
+
 def test_pins_that_cant_be_read_stop_everything(bucket: Bucket) -> None:
     bucket.put("run/everstep/pins.json", "{")
     with pytest.raises(RetentionRefused, match=r"pins.json.*everstep retain pin"):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.retain.real_bucket import RUN, RealBucket, trash_of
 
 from everstep.checkpoints.completeness import Shape
+from everstep.cli.main import main
 from everstep.retain import plan as plans
-from everstep.retain import sweep
+from everstep.retain import report, sweep
 from everstep.retain.plan import RetentionRefused
 from everstep.retain.planning import plan_run
 from everstep.retain.policy import Policy
@@ -54,6 +56,18 @@ def test_what_changed_after_it_was_remembered_goes_by_the_next_plan(bucket: Real
     second = apply(bucket, bucket.plan())
     assert (set(second.swept), second.skipped) == ({"2026-03-01_00-00", "checkpoints/1000"}, {})
     assert bucket.dated() == NEW
+
+
+def test_a_hold_that_was_taken_away_again_is_seen(bucket: RealBucket) -> None:
+    bucket.history(saves=4)
+    held = (f"{RUN}/2026-03-01_00-00/{RUN}-s100-n0-w0.meta", f"{RUN}/checkpoints/1000/commit_success.txt")
+    for name in held:
+        bucket.hold(name)
+    kept = {unit.name for unit in bucket.plan().kept}
+    assert {"2026-03-01_00-00", "checkpoints/1000"} <= kept
+    for name in held:
+        bucket.hold(name, held=False)
+    assert {"2026-03-01_00-00", "checkpoints/1000"} <= {unit.name for unit in bucket.plan().swept}
 
 
 def test_a_run_that_was_taken_back_is_planned_by_the_saves_that_it_may_restore(bucket: RealBucket) -> None:
@@ -184,3 +198,36 @@ def test_what_was_emptied_before_a_sweep_was_killed_is_not_told_as_somebody_else
     report = apply(folders, plan)
     assert (set(report.already), report.skipped) == (OLD | {"checkpoints/1000"}, {})
     assert not any(".trash" in name for name in folders.names())
+
+
+def test_an_identity_that_may_not_rename_is_told_what_it_lacks(
+    folders: RealBucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders.history()
+    out = tmp_path / "plan.json"
+    out.write_text(folders.plan().to_json())
+    before = folders.dated()
+    said = "sweeper lacks storage.folders.rename."
+    folders.call("POST", "/_sandbox/faults", {"match": "renameTo", "status": 403, "times": None, "message": said})
+    assert main(["retain", "apply", str(out), "--endpoint", folders.address]) == 1
+    complaint = capsys.readouterr().err
+    assert f"rename gs://{folders.name}/{RUN}/2026-03-03_00-00/ to gs://{folders.name}/{RUN}/.trash-" in complaint
+    assert said in complaint and "everstep permissions" in complaint
+    assert folders.dated() == before
+    folders.call("DELETE", "/_sandbox/faults")
+    assert main(["retain", "apply", str(out), "--endpoint", folders.address]) == 0
+    assert folders.dated() == NEW
+
+
+def test_a_plan_of_a_bucket_without_folders_says_that_nothing_can_be_had_back(bucket: RealBucket) -> None:
+    bucket.history()
+    said = report.summary(bucket.plan())
+    assert ("can't be had back" in said) is not bucket.hierarchical
+    assert ("in the trash first" in said) is bucket.hierarchical
+
+
+def test_what_is_not_known_of_sizes_is_said(folders: RealBucket) -> None:
+    folders.history(saves=4)
+    assert "without 2 whose size is not known (--measure counts all)" in report.summary(folders.plan())
+    measured = plan_run(folders.client(), RUN, Policy({}, keep_last=2), now=LATER, measure=True)
+    assert "frees 1.1 KiB in 32 objects." in report.summary(measured)

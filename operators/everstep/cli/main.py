@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 
-from everstep.clients.errors import RemoteError
+from everstep.clients.errors import Forbidden, RemoteError
 from everstep.spec.findings import FindingsError
 
 GROUP = "everstep.commands"
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(refused, file=sys.stderr)
         return 1
     except RemoteError as failure:
-        print(f"error: {failure.message}", file=sys.stderr)
+        print(f"error: {failure.message}{_advice(failure)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -57,6 +57,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def _end_output() -> None:
     # Without this, the flush at exit would complain.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _advice(failure: RemoteError) -> str:
+    if isinstance(failure, Forbidden):
+        return "; remedy: grant your identity what it is refused (everstep permissions shows what each needs)"
+    return ""
 
 
 if __name__ == "__main__":

@@ -112,12 +112,10 @@ def explain(arguments: argparse.Namespace) -> int:
 
 def pin(arguments: argparse.Namespace) -> int:
     """Pins; refuses what is not there."""
-    import getpass
-
-    from everstep.retain import pins
+    from everstep.retain import pins, somebody
 
     bucket, run, _, _ = _opened(arguments)
-    name = pins.pin(bucket, run, arguments.name, reason=arguments.reason, by=getpass.getuser(), until=arguments.until)
+    name = pins.pin(bucket, run, arguments.name, reason=arguments.reason, by=somebody.user(), until=arguments.until)
     print(f"gs://{bucket.name}/{run}/{name} is pinned")
     return 0
 

@@ -72,13 +72,9 @@ class ObjectsPage:
 
 @dataclass(frozen=True)
 class FoldersRequest:
-    """List all folders below a prefix; `direct` leaves out those in other folders below it.
-
-    Answered by a tuple of Folder, in order of their names.
-    """
+    """List all folders below a prefix. Answered by a tuple of Folder, in order of their names."""
 
     prefix: str
-    direct: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,6 @@ class RenameFolder:
 
     source: str
     destination: str
-    metageneration: int | None = None
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,9 @@ def translate(failure: BaseException, where: str) -> RemoteError | None:
         return translate(cause, where) or Unavailable(f"{where}: {cause}")
     code = getattr(failure, "code", None) if module.startswith("google.") else None
     if isinstance(code, int):
+        answer = getattr(failure, "response", None)
+        if content := getattr(answer, "content", b""):
+            return of_body(int(code), content, where, getattr(answer, "headers", None))
         return of_status(int(code), f"{where}: {failure}")
     answered = getattr(getattr(failure, "response", None), "status_code", None)
     if module.startswith("google.") and isinstance(answered, int):

@@ -79,11 +79,11 @@ class BulkClient:
             case bulk.ObjectsRequest():
                 return self.objects(request.prefix, request.token)
             case bulk.FoldersRequest():
-                return self.folders(request.prefix, direct=request.direct)
+                return self.folders(request.prefix)
             case bulk.CreateFolder():
                 return self.create_folder(request.name)
             case bulk.RenameFolder():
-                return self.rename_folder(request.source, request.destination, request.metageneration)
+                return self.rename_folder(request.source, request.destination)
             case bulk.DeleteTree():
                 return self.delete_tree(request.name)
             case bulk.DeleteFolder():
@@ -105,20 +105,21 @@ class BulkClient:
 
     def objects(self, prefix: str, token: str = "") -> bulk.ObjectsPage:
         """List one page of all objects below a prefix."""
-        query = {"prefix": prefix, "maxResults": 1000, "fields": OBJECT_FIELDS}
-        page = self._api.send("GET", self._place("o"), {**query, **({"pageToken": token} if token else {})})
+        query: dict[str, Any] = {"prefix": prefix, "maxResults": 1000, "fields": OBJECT_FIELDS}
+        query |= {"pageToken": token} if token else {}
+        page = self._api.send("GET", self._place("o"), query, where=f"list {self._url(prefix)}")
         found = (
             FoundObject(each["name"], int(each["generation"]), int(each.get("size", 0)), _time(each, "timeCreated"))
             for each in page.get("items") or ()
         )
         return bulk.ObjectsPage(tuple(found), page.get("nextPageToken") or "")
 
-    def folders(self, prefix: str, *, direct: bool = False) -> tuple[Folder, ...]:
-        """List all folders below a prefix, or those directly in it."""
-        query: dict[str, Any] = {"prefix": prefix, "pageSize": 1000, **({"delimiter": "/"} if direct else {})}
+    def folders(self, prefix: str) -> tuple[Folder, ...]:
+        """List all folders below a prefix."""
+        query: dict[str, Any] = {"prefix": prefix, "pageSize": 1000}
         found: list[Folder] = []
         while True:
-            page = self._api.send("GET", self._place("folders"), query)
+            page = self._api.send("GET", self._place("folders"), query, where=f"list folders of {self._url(prefix)}")
             found += [_folder(each) for each in page.get("items") or () if each["name"] != prefix]
             if not page.get("nextPageToken"):
                 return tuple(found)
@@ -127,28 +128,29 @@ class BulkClient:
     def folder(self, name: str) -> Folder | None:
         """Return a folder, or None when there is none."""
         try:
-            return _folder(self._api.send("GET", self._place("folders", name)))
+            return _folder(self._api.send("GET", self._place("folders", name), where=f"look at {self._url(name)}"))
         except errors.NotFound:
             return None
 
     def create_folder(self, name: str) -> Outcome:
         """Make a folder and those above it."""
         try:
-            self._api.send("POST", self._place("folders"), {"recursive": "true"}, {"name": name})
+            where = f"make {self._url(name)}"
+            self._api.send("POST", self._place("folders"), {"recursive": "true"}, {"name": name}, where=where)
         except errors.Conflict:
             if self.folder(name) is None:
                 raise
         return Outcome.DONE
 
-    def rename_folder(self, source: str, destination: str, metageneration: int | None = None) -> Outcome:
+    def rename_folder(self, source: str, destination: str) -> Outcome:
         """Give a folder another name, and wait until it has it."""
-        query = {} if metageneration is None else {"ifSourceMetagenerationMatch": metageneration}
         path = f"{self._place('folders', source)}/renameTo/folders/{quote(destination, safe='')}"
+        where = f"rename {self._url(source)} to {self._url(destination)}"
         deadline = time.monotonic() + OPERATION_SECONDS
         while True:
             try:
                 with self.pace.changing(1):
-                    operation = self._api.send("POST", path, query)
+                    operation = self._api.send("POST", path, where=where)
                 self._wait(operation, deadline)
                 return Outcome.DONE
             except errors.NotFound:
@@ -171,7 +173,8 @@ class BulkClient:
     def delete_tree(self, name: str) -> Outcome:
         """Let the service delete a folder and all below it, and wait until it has."""
         try:
-            operation = self._api.send("POST", f"{self._place('folders', name)}/deleteRecursive")
+            path = f"{self._place('folders', name)}/deleteRecursive"
+            operation = self._api.send("POST", path, where=f"delete {self._url(name)}")
             self._wait(operation, time.monotonic() + OPERATION_SECONDS)
         except errors.NotFound:
             return Outcome.DONE if self.folder(name) is None else Outcome.REFUSED
@@ -183,7 +186,7 @@ class BulkClient:
         """Delete an empty folder."""
         try:
             with self.pace.changing(1):
-                self._api.send("DELETE", self._place("folders", name))
+                self._api.send("DELETE", self._place("folders", name), where=f"delete {self._url(name)}")
         except errors.NotFound:
             return Outcome.GONE
         except errors.Conflict:
@@ -241,6 +244,9 @@ class BulkClient:
         if failure := operation.get("error"):
             status = _STATUS_OF_CODE.get(int(failure.get("code", 0)), 500)
             raise errors.of_status(status, f"{operation.get('name')}: {failure.get('message')}")
+
+    def _url(self, name: str) -> str:
+        return f"gs://{self.bucket.name}/{name}"
 
     def _place(self, kind: str, name: str = "") -> str:
         return place(self.bucket.name, kind, name)

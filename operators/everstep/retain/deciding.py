@@ -11,7 +11,7 @@ from everstep.retain import protections, records, refusals, sizes
 from everstep.retain.bucket_rules import BucketRules
 from everstep.retain.inventory import Contents, FoundBackup, FoundLeftover, FoundSave, Inventory
 from everstep.retain.plan import Decision, Kind, ProtectedRead, RetentionPlan, RetentionRefused, Unit
-from everstep.retain.policy import Candidate, Policy, reasons_to_keep
+from everstep.retain.policy import PINNED, Candidate, Policy, reasons_to_keep
 from everstep.retain.protections import NEWEST, Settings
 from everstep.retain.words import duration
 
@@ -56,7 +56,7 @@ def make(
         units=units,
         protected_read=_protected_read(found, units),
         totals=sizes.totals(found, units, now, rules.soft_delete),
-        warnings=(*rules.warnings, *refusals.warnings(found)),
+        warnings=(*rules.warnings, *refusals.warnings(found, policy)),
         forced=is_forced,
         settings=settings.as_dict(),
     )
@@ -81,7 +81,7 @@ def _backup_units(
             by_policy[name] = tuple(each + suffix for each in why)
     return [
         _unit(found, "backup", each.name, each.backup.state.value, each.backup.step, each.backup.time, each.contents)(
-            (*protected[each.name], *by_policy.get(each.name, ())), _why_backup_goes(each)
+            (*protected[each.name], *_pinned(each.name, policy), *by_policy.get(each.name, ())), _why_backup_goes(each)
         )
         for each in found.backups
     ]
@@ -106,9 +106,14 @@ def _save_units(
             each.save.step,
             each.save.created,
             each.contents,
-        )((*protected[each.name], *by_policy.get(each.name, ())), "no rule keeps it")
+        )((*protected[each.name], *_pinned(each.name, policy), *by_policy.get(each.name, ())), "no rule keeps it")
         for each in found.saves
     ]
+
+
+def _pinned(name: str, policy: Policy) -> Sequence[str]:
+    """Also what no rule looks at, because it is not complete."""
+    return (PINNED,) if name in policy.pins else ()
 
 
 def _leftover_unit(found: Inventory, each: FoundLeftover, now: datetime, settings: Settings) -> Unit:

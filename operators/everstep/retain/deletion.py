@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from everstep.clients import bulk_requests as bulk
@@ -24,19 +24,16 @@ def below(prefix: str) -> bulk.BulkSteps[Deleted]:
     token = ""
     while True:
         page = bulk.page((yield [bulk.ObjectsRequest(prefix, token)])[0])
-        yield from objects(page.objects, done)
+        yield from objects_of({prefix: page.objects}, {prefix: done})
         token = page.token
         if not token:
             return done
 
 
-def objects(found: Sequence[FoundObject], done: Deleted) -> bulk.BulkSteps[None]:
-    """Delete objects in the generations in which they were found, and note what became of them."""
-    yield from objects_of({"": found}, {"": done})
-
-
 def objects_of(found: Mapping[str, Sequence[FoundObject]], done: Mapping[str, Deleted]) -> bulk.BulkSteps[None]:
-    """Delete objects of several checkpoints side by side, and note of each what became of its objects."""
+    """Delete objects of several checkpoints side by side, in the generations in which they were found, and note of
+    each what became of its objects.
+    """
     batches = [(name, batch) for name, some in found.items() for batch in in_batches(some)]
     if not batches:
         return
@@ -57,13 +54,9 @@ def _note(found: FoundObject, outcome: Outcome, done: Deleted) -> None:
             done.left[found.name] = "the bucket refuses: a hold, a retention policy or a missing permission"
 
 
-def tree(folder: str, *, gone: Callable[[], None] = lambda: None) -> bulk.BulkSteps[Deleted]:
-    """Delete a folder and all below it: by the service at once, else object by object and folder by folder.
-
-    :param gone: called when nothing of it is left
-    """
+def tree(folder: str) -> bulk.BulkSteps[Deleted]:
+    """Delete a folder and all below it: by the service at once, else object by object and folder by folder."""
     if bulk.outcome((yield [bulk.DeleteTree(folder)])[0]) is Outcome.DONE:
-        gone()
         return Deleted()
     done = yield from below(folder)
     if done.left:
@@ -74,8 +67,7 @@ def tree(folder: str, *, gone: Callable[[], None] = lambda: None) -> bulk.BulkSt
         by_depth.setdefault(each.name.count("/"), []).append(each.name)
     for depth in sorted(by_depth, reverse=True):
         yield [bulk.DeleteFolder(name) for name in by_depth[depth]]
-    if bulk.outcome((yield [bulk.DeleteFolder(folder)])[0]) is not Outcome.EXISTS:
-        gone()
+    yield [bulk.DeleteFolder(folder)]
     return done
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
 
 from everstep.telling import parse_overrides, told
 
@@ -62,6 +62,7 @@ class FindRunsOperator(BaseOperator):
             for bucket in target.buckets_of(cluster):
                 if bucket not in runs_of:
                     runs_of[bucket] = self._runs_in(cluster, bucket)
+        self._check_wanted(runs_of)
         retention = told(lambda: target.retention_of(parse_overrides(self.retention)))
         found = target.targets(clusters, runs_of, files, retention)
         self.log.info("%d runs: %s", len(found), ", ".join(each["run"] for each in found) or "none")
@@ -71,8 +72,21 @@ class FindRunsOperator(BaseOperator):
         from everstep.clients.access import StorageAccess
         from everstep.retain.target import runs_in
 
-        only = self.only.split(",") if isinstance(self.only, str) else self.only or ()
-        wanted = {name.strip() for name in only} - {""}
         client = StorageAccess.of(cluster).open(bucket)
         runs = told(lambda: client.run(runs_in(bucket), at_once=8))
+        wanted = self._wanted()
         return [run for run in runs if not wanted or run in wanted]
+
+    def _wanted(self) -> set[str]:
+        only = self.only.split(",") if isinstance(self.only, str) else self.only or ()
+        return {name.strip() for name in only} - {""}
+
+    def _check_wanted(self, runs_of: Mapping[str, Sequence[str]]) -> None:
+        """Fail for a run that was named and is nowhere: none found would look like nothing to sweep."""
+        absent = sorted(self._wanted() - {run for runs in runs_of.values() for run in runs})
+        if absent:
+            buckets = ", ".join(f"gs://{bucket}" for bucket in runs_of) or "no bucket of any cluster file"
+            raise AirflowFailException(
+                f"no run {', '.join(absent)} in {buckets}; expected the names of runs, whose folders have an "
+                "everstep/run.json; remedy: check the names, or leave them away for all runs"
+            )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from everstep.checkpoints import names, saves
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients.requests import ListRequest, Steps, listing
+from everstep.retain import trash
 from everstep.retain.inventory import FoundLeftover
 from everstep.retain.levels import batches, contents_of
 from everstep.retain.remembered import Memory
-
-TRASH_PREFIX = ".trash-"
 
 
 def read(
@@ -26,7 +25,7 @@ def read(
         answers = yield [ListRequest(f"{folder.prefix}{name}/") for name in batch]
         for name, answer in zip(batch, answers, strict=True):
             level = listing(answer)
-            since = _stamp(name) or max((each.created for each in level.objects if each.created), default=None)
+            since = trash.made_at(name) or max((each.created for each in level.objects if each.created), default=None)
             state = states[name]
             assert state is not None
             found.append(FoundLeftover(name, state, since or memory.first_seen.get(name), contents_of(level)))
@@ -35,19 +34,10 @@ def read(
 
 def leftover_state(name: str) -> str | None:
     """Return what a folder is that crashes and sweeps leave; None when it is none of them."""
-    if name.startswith(TRASH_PREFIX):
+    if name.startswith(trash.PREFIX):
         return "trash"
     if name.startswith("_todelete_"):
         return "to be deleted"
     if names.is_in_flight(name) or name.endswith(saves.ORBAX_IN_FLIGHT):
         return "temporary"
     return None
-
-
-def _stamp(name: str) -> datetime | None:
-    """A trash folder is named after the second in which it was made: `.trash-20260301T000000Z`."""
-    try:
-        stamp = name.removeprefix(TRASH_PREFIX)[:16]
-        return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None

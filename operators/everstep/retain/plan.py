@@ -48,7 +48,6 @@ class Unit:
     time: datetime | None = None
     objects: int | None = None
     bytes: int | None = None
-    folder_metageneration: int | None = None
 
     @property
     def keep(self) -> bool:

@@ -22,6 +22,9 @@ from everstep.retain.words import duration
 __all__ = ["PERIODS", "Best", "Candidate", "Count", "Period", "Policy", "reasons_to_keep"]
 
 
+PINNED = "pinned by the policy"
+
+
 @dataclass(frozen=True)
 class Best:
     """Keep the ``count`` best by a metric. One whose metric is unknown, NaN or infinite is never among the best."""
@@ -129,7 +132,7 @@ def reasons_to_keep(
         if policy.within and (now or ordered[-1].time) - each.time <= policy.within:
             reasons[each.name].append(f"within {duration(policy.within)}")
         if each.name in policy.pins:
-            reasons[each.name].append("pinned by the policy")
+            reasons[each.name].append(PINNED)
     for each in _best(ordered, policy.best):
         assert policy.best is not None
         reasons[each.name].append(f"among the best {policy.best.count} by {policy.best.metric} ({each.metric:g})")

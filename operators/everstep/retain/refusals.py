@@ -10,6 +10,7 @@ from everstep.checkpoints.names import parse_backup_directory
 from everstep.retain import records
 from everstep.retain.inventory import Inventory
 from everstep.retain.plan import Unit
+from everstep.retain.policy import Policy
 from everstep.retain.protections import Settings
 from everstep.spec.findings import Finding, error
 
@@ -69,7 +70,7 @@ def too_much(found: Inventory, units: Sequence[Unit], settings: Settings, force:
         )
 
 
-def warnings(found: Inventory) -> Iterable[str]:
+def warnings(found: Inventory, policy: Policy) -> Iterable[str]:
     """Return what whoever reads the plan should know, though it stops nothing."""
     names = {each.name for each in found.backups}
     forced = found.forced_restore
@@ -77,7 +78,7 @@ def warnings(found: Inventory) -> Iterable[str]:
         yield f"{found.folder.url(found.folder.restore_version)} names {forced!r}, which is not there."
     elif forced is not None and not next(each for each in found.backups if each.name == forced).is_complete:
         yield f"{found.folder.url(found.folder.restore_version)} names {forced}, which is not complete."
-    for name in sorted(set(found.pins) - names - {each.name for each in found.saves}):
+    for name in sorted({*found.pins, *policy.pins} - names - {each.name for each in found.saves}):
         yield f"{name} is pinned, but is not there."
     if found.unknown:
         yield f"Left alone, since nothing tells what they are: {', '.join(found.unknown[:5])}."

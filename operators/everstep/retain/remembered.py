@@ -81,7 +81,9 @@ def document(found: Inventory, metric: str | None, now: datetime) -> dict[str, A
                 "contents": asdict(each.contents),
             }
             for each in found.backups
-            if _has_settled(
+            # A hold that is taken away must be seen.
+            if not each.contents.on_hold
+            and _has_settled(
                 each.backup.time, each.backup.newest, now, COMPLETE_SETTLED if each.is_complete else SETTLED
             )
         },
@@ -93,7 +95,9 @@ def document(found: Inventory, metric: str | None, now: datetime) -> dict[str, A
                 "contents": asdict(each.contents),
             }
             for each in found.saves
-            if each.save.state is SaveState.COMPLETE and _has_settled(each.save.created, None, now, COMPLETE_SETTLED)
+            if each.save.state is SaveState.COMPLETE
+            and not each.contents.on_hold
+            and _has_settled(each.save.created, None, now, COMPLETE_SETTLED)
         },
         "first_seen": {name: _text(time) for name, time in found.first_seen.items()},
         "bytes_per_folder": found.bytes_per_folder,

@@ -39,11 +39,11 @@ def summary(plan: RetentionPlan) -> str:
     if unknown and totals.freed_bytes is not None:
         freed += f", without {unknown} whose size is not known (--measure counts all)"
     text = f"{plan.run}: {stay}, {totals.swept} would be swept; {freed}."
+    if not plan.hierarchical:
+        text += " The bucket has no folders to rename: what goes can't be had back by everstep retain undo."
     if totals.billed_until is not None:
-        text += (
-            f" Soft delete bills what is deleted now until {totals.billed_until:%Y-%m-%d %H:%M} UTC, and later by the "
-            "time that it lies in the trash first."
-        )
+        text += f" Soft delete bills what is deleted now until {totals.billed_until:%Y-%m-%d %H:%M} UTC"
+        text += ", and later by the time that it lies in the trash first." if plan.hierarchical else "."
     return text
 
 

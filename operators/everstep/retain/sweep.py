@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import socket
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.pace import Pace
 from everstep.clients.storage import BucketClient
 from everstep.clients.storage_bulk import OBJECTS_PER_SECOND, BulkClient
-from everstep.retain import clock, sweep_steps, trash, undo_steps
+from everstep.retain import clock, somebody, sweep_steps, trash, undo_steps
 from everstep.retain.held_run import HeldRun
 from everstep.retain.place import run_folder
 from everstep.retain.plan import RetentionPlan, RetentionRefused
@@ -109,7 +108,7 @@ def trash_age(plan: RetentionPlan) -> timedelta:
 
 def own_name(plan_hash: str) -> str:
     """Return the holder of a sweep from the command line: the same when the same person starts it again."""
-    return f"retain|{getpass.getuser()}|{socket.gethostname()}|{trash.short(plan_hash)}"
+    return f"retain|{somebody.user()}|{socket.gethostname()}|{trash.short(plan_hash)}"
 
 
 def _fenced(settings: SweepSettings, held: HeldRun) -> SweepSettings:

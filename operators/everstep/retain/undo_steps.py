@@ -155,7 +155,7 @@ def _refused(folder: RunFolder, plan_hash: str, journal: Journal | None) -> Rete
     else:
         why = error(
             folder.url(),
-            f"no trash of the sweep of {journal.started}: it was emptied, or the bucket has no folders to rename",
+            f"no trash of the sweep of {journal.started}: it took nothing, was emptied, or the bucket has no folders",
             "a sweep whose trash is not emptied yet",
             "soft delete may have the objects: gcloud storage restore (see docs/how-to/retention.md)",
         )
