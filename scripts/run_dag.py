@@ -34,9 +34,8 @@ def main() -> int:
     if not version.startswith(arguments.expect_airflow):
         print(f"Airflow is {version}, expected {arguments.expect_airflow}", file=sys.stderr)
         return 2
-    if version.startswith("3"):
-        # Since 3.0 a DAG can only run once it is serialized, which reading its folder does.
-        subprocess.run([sys.executable, "-m", "airflow", "dags", "reserialize"], check=True)
+    # Since 3.0 a DAG can only run once it is serialized, and asset aliases are made then; reading its folder does both.
+    subprocess.run([sys.executable, "-m", "airflow", "dags", "reserialize"], check=True)
     trained = _run("train_resilient", version, {"run": arguments.run, "overrides": arguments.overrides})
     return 0 if trained == "success" and (not arguments.sweep or _sweeps(version)) else 1
 
