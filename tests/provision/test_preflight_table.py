@@ -315,7 +315,7 @@ PLACES: list[tuple[str, Act, str, str, str]] = [
         lambda s: s.cluster.delete(PODS, f"{driver(s)}-0-0", CHECKPOINTING_NAMESPACE),
         "warning",
         "CheckpointConfiguration",
-        "0-0 is ending",
+        "its driver pod is ending",
     ),
     (
         "little memory",

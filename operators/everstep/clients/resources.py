@@ -47,6 +47,8 @@ CLUSTER_QUEUES = Resource("kueue.x-k8s.io", "v1beta1", "clusterqueues", namespac
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads")
 
 CHECKPOINTING_NAMESPACE = "gke-managed-checkpointing"
+# The manifest of the release that everything is tested with.
+JOBSET_RELEASE = "https://github.com/kubernetes-sigs/jobset/releases/download/v0.11.1/manifests.yaml"
 JOBSET_NAMESPACE = "jobset-system"
 JOBSET_DEFINITION = "jobsets.jobset.x-k8s.io"
 CHECKPOINT_DEFINITION = "checkpointconfigurations.checkpointing.gke.io"

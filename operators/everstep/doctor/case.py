@@ -12,7 +12,8 @@ from everstep.doctor import objects
 from everstep.doctor.diagnosis import Diagnosis
 from everstep.doctor.evidence import Evidence, Object, Target
 from everstep.launch import labels
-from everstep.provision.cloud import principals
+from everstep.provision.cloud import gcloud, principals
+from everstep.provision.cloud.policies import OBJECT_USER, Grant
 from everstep.watch import run_state
 from everstep.watch.run_state import RunState
 
@@ -68,6 +69,10 @@ class Case:
     def principal(self) -> str:
         """Return the IAM principal of the checkpoint driver, with a placeholder for a number that is not known."""
         return principal(self.project_number or "PROJECT_NUMBER", self.target.project or "PROJECT")
+
+    def grant_driver(self, bucket: str) -> str:
+        """Return the command that lets the driver use a bucket."""
+        return gcloud.grant_on_bucket(bucket, Grant(OBJECT_USER, self.principal))
 
     def number_first(self) -> tuple[str, ...]:
         """Return the command that finds the project's number, unless it is known."""

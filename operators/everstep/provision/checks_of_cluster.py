@@ -15,6 +15,7 @@ from everstep.clients.resources import (
     DEPLOYMENTS,
     JOBSET_DEFINITION,
     JOBSET_NAMESPACE,
+    JOBSET_RELEASE,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -46,7 +47,7 @@ def jobset(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
             "JobSet",
             "not installed",
             "JobSet 0.11 or newer",
-            f"kubectl apply --server-side -f {controller.RELEASE}, or name a manifest in the cluster file: {PROVISION}",
+            f"kubectl apply --server-side -f {JOBSET_RELEASE}, or name a manifest in the cluster file: {PROVISION}",
         )
         return
     deployment = controller.manager(client.list_all(DEPLOYMENTS, JOBSET_NAMESPACE))
@@ -58,7 +59,7 @@ def jobset(client: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
             "JobSet",
             f"version {version[0]}.{version[1]}",
             "0.11 or newer for slices.spare: preempt, since older ones keep a slice from being preempted",
-            f"kubectl apply --server-side --force-conflicts -f {controller.RELEASE}",
+            f"kubectl apply --server-side --force-conflicts -f {JOBSET_RELEASE}",
         )
     if not controller.is_available(deployment):
         name = deployment["metadata"]["name"]

@@ -116,9 +116,9 @@ def policies(case: Case) -> Iterator[Diagnosis]:
                 tuple(quote(f"{role}: {member}") for role, member in wrong),
                 (
                     *case.number_first(),
-                    f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member='{case.principal}' "
-                    "--role=roles/storage.objectUser",
-                    f"gcloud storage buckets remove-iam-policy-binding gs://{bucket} --member='{member}' --role={role}",
+                    case.grant_driver(bucket),
+                    f"gcloud storage buckets remove-iam-policy-binding gs://{bucket} --member='{member}' --role={role} "
+                    "--condition=None",
                 ),
             )
         elif case.target.configurations or case.evidence.all("configurations"):

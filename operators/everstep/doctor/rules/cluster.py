@@ -193,7 +193,10 @@ def status(case: Case) -> Iterator[Diagnosis]:
                 where,
                 f"GKE is still working on it ({state})",
                 (f"status: {state}",),
-                ("wait for the operation: gcloud container operations list --filter=status!=DONE",),
+                (
+                    f"gcloud container operations list --location={case.target.location or 'LOCATION'} "
+                    f"--project={case.target.project or 'PROJECT'} --filter='status!=DONE'   # and wait for its end",
+                ),
                 severity=Severity.NOTE,
             )
 

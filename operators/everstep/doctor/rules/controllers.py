@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from everstep.clients.resources import JOBSET_DEFINITION, JOBSET_NAMESPACE
+from everstep.clients.resources import JOBSET_DEFINITION, JOBSET_NAMESPACE, JOBSET_RELEASE
 from everstep.doctor import objects
 from everstep.doctor.case import Case
 from everstep.doctor.diagnosis import Confidence, Diagnosis, Symptom, quote
+from everstep.provision.in_cluster import jobset as jobset_controller
 from everstep.spec.findings import Severity
-
-HOT_SWAP_JOBSET = (0, 11)
-_VERSION = re.compile(r"jobset[^:]*:v(\d+)\.(\d+)")
 
 SYMPTOMS = (
     Symptom("jobset-missing", "the JobSet controller is not installed", ("pods-refused-webhook",)),
@@ -37,10 +34,7 @@ def jobset(case: Case) -> Iterator[Diagnosis]:
             "JobSet",
             "the kind JobSet is not there: the controller was never installed, so nothing can be launched",
             ('no matches for kind "JobSet" in version "jobset.x-k8s.io/v1alpha2"',),
-            (
-                "kubectl apply --server-side -f "
-                "https://github.com/kubernetes-sigs/jobset/releases/download/v0.11.0/manifests.yaml",
-            ),
+            (f"kubectl apply --server-side -f {JOBSET_RELEASE}",),
         )
         return
     for each in case.evidence.all("deployments"):
@@ -138,19 +132,15 @@ def _availability(case: Case, deployment: objects.Object) -> Iterator[Diagnosis]
 
 
 def _version(case: Case, deployment: objects.Object) -> Iterator[Diagnosis]:
-    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
-    for container in pod.get("containers") or []:
-        match = _VERSION.search(str(container.get("image", "")))
-        if match and (int(match[1]), int(match[2])) < HOT_SWAP_JOBSET:
-            yield Diagnosis(
-                "jobset-old",
-                f"Deployment {JOBSET_NAMESPACE}/{objects.name(deployment)}",
-                f"JobSet {match[1]}.{match[2]} keeps a run of higher priority from taking a slice; that came with 0.11",
-                (quote(f"image {container['image']}"),),
-                (
-                    "kubectl apply --server-side --force-conflicts -f "
-                    "https://github.com/kubernetes-sigs/jobset/releases/download/v0.11.0/manifests.yaml",
-                ),
-                severity=Severity.ERROR if case.target.preempts else Severity.WARNING,
-                confidence=Confidence.CERTAIN if case.target.preempts else Confidence.POSSIBLE,
-            )
+    version = jobset_controller.version_of(deployment)
+    if version is None or version >= jobset_controller.HOT_SWAP_VERSION:
+        return
+    yield Diagnosis(
+        "jobset-old",
+        f"Deployment {JOBSET_NAMESPACE}/{objects.name(deployment)}",
+        f"JobSet {version[0]}.{version[1]} keeps a run of higher priority from taking a slice; that came with 0.11",
+        (quote(f"image {jobset_controller.image(deployment)}"),),
+        (f"kubectl apply --server-side --force-conflicts -f {JOBSET_RELEASE}",),
+        severity=Severity.ERROR if case.target.preempts else Severity.WARNING,
+        confidence=Confidence.CERTAIN if case.target.preempts else Confidence.POSSIBLE,
+    )

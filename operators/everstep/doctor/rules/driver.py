@@ -194,8 +194,7 @@ def denied(case: Case, where: str, bucket: str, quotes: tuple[str, ...]) -> Diag
         quotes,
         (
             *case.number_first(),
-            f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member='{case.principal}' "
-            f"--role=roles/storage.objectUser{'' if case.project_number else f'   # with the {number}'}",
+            f"{case.grant_driver(bucket)}{'' if case.project_number else f'   # with the {number}'}",
         ),
     )
 

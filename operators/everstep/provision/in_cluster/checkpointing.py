@@ -17,6 +17,7 @@ from everstep.clients.resources import (
     PODS,
 )
 from everstep.provision.changes import Change, Look, Waiting
+from everstep.provision.cloud import bodies, gcloud
 from everstep.provision.in_cluster import configuration, drivers, texts, users
 from everstep.provision.in_cluster.reading import Reader
 from everstep.spec.findings import Finding, error, note, warning
@@ -219,13 +220,11 @@ class CheckpointConfigurations:
         return driver_ready(found, self._seconds)
 
     def _kind_lacks(self) -> Finding:
-        name, location = self._spec.name, self._spec.location
         return note(
             "kind CheckpointConfiguration",
             "not served",
             "the add-on HighScaleCheckpointing",
-            f"gcloud container clusters update {name} --location={location} --project={self._spec.project} "
-            "--update-addons=HighScaleCheckpointing=ENABLED,GcsFuseCsiDriver=ENABLED",
+            gcloud.enable_addons(self._spec, bodies.ADDONS),
         )
 
 

@@ -106,11 +106,12 @@ def _why_not(configuration: Object, node: Object, pod: Object | None, warnings: 
             return f"no driver pod, since the configuration tolerates no taint {', '.join(keys)}"
         return "no driver pod" if _is_ready(node) else "the node is not ready, and has no driver pod"
     if pod["metadata"].get("deletionTimestamp"):
-        return f"pod {pod['metadata']['name']} is ending"
+        return "its driver pod is ending"
     if _is_ready(pod):
         return None
     name = pod["metadata"]["name"]
-    text = f"pod {name} is {_phase(pod)}"
+    # The pod's name would keep nodes that lack it for the same reason apart.
+    text = f"its driver pod is {_phase(pod)}"
     if not _is_ready(node):
         text += ", and the node is not ready"
     message = warnings.get(name)

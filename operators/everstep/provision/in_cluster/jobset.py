@@ -11,7 +11,13 @@ import yaml
 
 from everstep.clients.errors import Conflict, Forbidden
 from everstep.clients.kubernetes import Object
-from everstep.clients.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, JOBSET_DEFINITION, JOBSET_NAMESPACE
+from everstep.clients.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    JOBSET_DEFINITION,
+    JOBSET_NAMESPACE,
+    JOBSET_RELEASE,
+)
 from everstep.provision.changes import Change, Look, Waiting
 from everstep.provision.in_cluster import texts
 from everstep.provision.in_cluster.reading import Reader
@@ -27,7 +33,6 @@ AVAILABLE_SECONDS = 600.0
 _IMAGE = re.compile(r"(?:^|/)jobset[^:@]*:v?(\d+)\.(\d+)(?:\.\d+)?")
 # What other documents of a manifest need is made first, whatever the order in the file.
 _FIRST = ("Namespace", "CustomResourceDefinition")
-RELEASE = "https://github.com/kubernetes-sigs/jobset/releases/download/v0.11.1/manifests.yaml"
 
 
 class JobSetController:
@@ -171,7 +176,8 @@ class JobSetController:
             "JobSet",
             "not installed",
             "the JobSet controller: without it nothing can be launched",
-            f"kubectl apply --server-side -f {RELEASE}, or name such a file as jobset.manifest in the cluster file",
+            f"kubectl apply --server-side -f {JOBSET_RELEASE}, "
+            "or name such a file as jobset.manifest in the cluster file",
         )
 
     def _elsewhere(self) -> Finding:
@@ -196,7 +202,7 @@ class JobSetController:
                 f"version {version[0]}.{version[1]}",
                 "0.11 or newer, since older ones keep a slice from being preempted"
                 + (f" and runs {', '.join(swapping)} rely on that" if swapping else ""),
-                f"kubectl apply --server-side --force-conflicts -f {self._spec.jobset.manifest or RELEASE}",
+                f"kubectl apply --server-side --force-conflicts -f {self._spec.jobset.manifest or JOBSET_RELEASE}",
             )
         ]
 
@@ -250,7 +256,7 @@ def read_manifest(path: Path) -> list[Object]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as failure:
         raise FindingsError(
             "the JobSet controller's manifest can't be read",
-            [error(where, " ".join(str(failure).split()), "a release's manifest", f"curl -Lo {path} {RELEASE}")],
+            [error(where, " ".join(str(failure).split()), "a release's manifest", f"curl -Lo {path} {JOBSET_RELEASE}")],
         ) from None
     unfit = [each for each in documents if not _is_object(each)]
     names = [str(each["metadata"]["name"]) for each in documents if _is_object(each)]
@@ -259,7 +265,7 @@ def read_manifest(path: Path) -> list[Object]:
         expected = f"CustomResourceDefinition {JOBSET_DEFINITION} and one Deployment of the controller"
         raise FindingsError(
             "the JobSet controller's manifest is unfit",
-            [error(where, found, expected, f"curl -Lo {path} {RELEASE}")],
+            [error(where, found, expected, f"curl -Lo {path} {JOBSET_RELEASE}")],
         )
     return sorted(documents, key=lambda each: _FIRST.index(each["kind"]) if each["kind"] in _FIRST else len(_FIRST))
 
