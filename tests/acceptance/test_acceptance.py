@@ -65,7 +65,16 @@ def acceptance(sandbox: dict[str, Any], *arguments: str) -> subprocess.Popen[str
         *arguments,
         KUBECONFIG=sandbox["kubeconfig"],
         STORAGE_EMULATOR_HOST=sandbox["storage"],
+        EVERSTEP_GOOGLE_ENDPOINT=sandbox["google"],
     )
+
+
+def test_another_cluster_than_the_files_is_left_alone(sandbox: dict[str, Any], bare_kubernetes: Any) -> None:
+    said, _ = (refused := acceptance({**sandbox, "kubeconfig": str(bare_kubernetes.kubeconfig)})).communicate(
+        timeout=60
+    )
+    assert refused.returncode == 1 and f"it leads to {bare_kubernetes.address}" in said
+    assert "gcloud container clusters get-credentials" in said
 
 
 def leftovers(sandbox: dict[str, Any], cluster: KubernetesClient) -> list[str]:

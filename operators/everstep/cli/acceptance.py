@@ -38,16 +38,18 @@ def acceptance(arguments: argparse.Namespace) -> int:
     """Prints each verdict as it comes; 1 if an item differs."""
     from everstep.acceptance.items import tally
     from everstep.acceptance.run import judge
-    from everstep.clients.access import ClusterAccess, StorageAccess
-    from everstep.spec.cluster import ClusterSpec
-    from everstep.spec.files import locate
+    from everstep.provision.site import load_site
+    from everstep.provision.way_in import WayInStep
+    from everstep.spec.findings import raise_on_errors
 
-    spec = ClusterSpec.from_yaml(locate(arguments.cluster, Path.cwd()))
-    access = ClusterAccess.of_kubeconfig(Path(arguments.kubeconfig).expanduser(), spec.name)
-    with access.open() as cluster:
+    kubeconfig = str(Path(arguments.kubeconfig).expanduser())
+    with load_site(arguments.cluster, beside=Path.cwd(), kubeconfig=kubeconfig) as site:
+        spec = site.spec
+        # What is tried costs nodes of the cluster, and may preempt pods on them: not of another one.
+        raise_on_errors(f"cluster {spec.name} can't be judged", WayInStep(site).look().findings)
         record = judge(
-            cluster,
-            StorageAccess().open,
+            site.kubernetes(),
+            site.storage_access.open,
             arguments.configuration or next(iter(spec.checkpoint_configurations)),
             namespace=spec.namespace,
             image=arguments.image,
