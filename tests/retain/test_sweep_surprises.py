@@ -231,3 +231,34 @@ def test_what_is_not_known_of_sizes_is_said(folders: RealBucket) -> None:
     assert "without 2 whose size is not known (--measure counts all)" in report.summary(folders.plan())
     measured = plan_run(folders.client(), RUN, Policy({}, keep_last=2), now=LATER, measure=True)
     assert "frees 1.1 KiB in 32 objects." in report.summary(measured)
+
+
+def test_an_empty_folder_of_a_bucket_without_folders_goes_too(cloud_storage: Any) -> None:
+    flat = RealBucket(cloud_storage.address, hierarchical=False)
+    flat.history()
+    # What a mount leaves of a folder that was made and never filled.
+    flat.put(f"{RUN}/2026-02-01_00-00/", b"")
+    plan = flat.plan()
+    assert plan.named("2026-02-01_00-00").state == "empty"  # type: ignore[union-attr]
+    report = apply(flat, plan)
+    assert (set(report.swept), report.skipped) == ({"2026-02-01_00-00", *OLD}, {})
+    assert flat.dated() == NEW
+
+
+@pytest.mark.parametrize("run", ["ünï 模型", "a%2Fb+c&d#e", "2026-01-05_12-00"])
+def test_runs_may_be_named_as_they_are(bucket: RealBucket, run: str) -> None:
+    bucket.put(f"{run}/everstep/run.json", json.dumps({"nodes": 2, "workers_per_node": 1, "data_parallelism": None}))
+    for day in range(1, 5):
+        bucket.backup(f"2026-03-0{day}_00-00", day, run=run)
+        bucket.backup(f"2026-03-0{day}_00-00", day, run=run + "2")
+    before = bucket.names()
+    plan = plan_run(bucket.client(), run, Policy({}, keep_last=1), now=LATER)
+    swept = sweep.apply(bucket.client(), plan, settings=SweepSettings(now=lambda: LATER), objects_per_second=1e6).swept
+    assert set(swept) == {"2026-03-01_00-00", "2026-03-02_00-00"}
+    gone = {name for name in before if name.startswith(tuple(f"{run}/{name}/" for name in swept))}
+    assert {name for name in bucket.names() if "/everstep/" not in name and "/.trash" not in name} == {
+        name for name in before - gone if "/everstep/" not in name
+    }
+    if bucket.hierarchical:
+        assert set(sweep.undo(bucket.client(), run, plan.hash).restored) == set(swept)
+        assert before <= bucket.names()

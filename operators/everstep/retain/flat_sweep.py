@@ -36,14 +36,14 @@ def delete(
     go: list[tuple[Unit, Listing]] = []
     for unit, level in zip(group, levels, strict=True):
         begun = journal.begun.get(unit.name)
+        is_as_planned = fingerprints.of_listing(level.objects, level.folders) == unit.fingerprint
         if why := protections.why(unit.name):
             report.skipped[unit.name] = f"{why}, after its deletion was begun" if begun else why
-        elif not level.objects and not level.folders:
-            if begun:
-                report.already.append(unit.name)
-            else:
-                report.skipped[unit.name] = VANISHED
-        elif not begun and fingerprints.of_listing(level.objects, level.folders) != unit.fingerprint:
+        elif not level.objects and not level.folders and begun:
+            report.already.append(unit.name)
+        elif not level.objects and not level.folders and not (is_as_planned and protections.is_listed(unit.name)):
+            report.skipped[unit.name] = VANISHED
+        elif not begun and not is_as_planned:
             report.skipped[unit.name] = CHANGED
         elif begun and _newest(level) > datetime.fromisoformat(begun):
             report.skipped[unit.name] = "written to after its deletion was begun"

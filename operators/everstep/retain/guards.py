@@ -42,6 +42,10 @@ class Protections:
         """Return the names of the folders right below the run."""
         return frozenset(self.level.folders)
 
+    def is_listed(self, name: str) -> bool:
+        """Say whether a folder is there in which nothing is listed; of those below others that is not known."""
+        return "/" in name or name in self.folders
+
     def is_forced_into(self, name: str) -> bool:
         """Say whether restore.version names something inside a folder."""
         return (self.forced or "").startswith(f"{name}/")

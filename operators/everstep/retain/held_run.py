@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from everstep.checkpoints.layout import RunFolder
@@ -14,7 +14,7 @@ from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.storage import BucketClient
 from everstep.launch.lease import Lease, LeaseHeldError, LeaseKeeper
 from everstep.retain.sweep_report import SweepStopped
-from everstep.spec.findings import error, note
+from everstep.spec.findings import Finding, error, note
 
 RENEW_SECONDS = 120.0
 
@@ -58,13 +58,16 @@ class HeldRun:
         except LeaseHeldError as refused:
             found = keeper.read()
             if found is None or found.jobset is None:
-                raise
+                raise self._not_now(refused) from None
             if not self.beside_training:
-                raise LeaseHeldError(refused.title, [*refused.findings, BESIDE]) from None
+                raise self._not_now(refused, BESIDE) from None
             self._watched = found.generation
             place = f"{RunFolder(self.bucket.name, self.run).records_prefix}retention/lease.json"
             keeper = LeaseKeeper(self.bucket, self.cluster, self.run, self.holder, place=place)
-            self._lease = keeper.acquire(self.purpose)
+            try:
+                self._lease = keeper.acquire(self.purpose)
+            except LeaseHeldError as swept:
+                raise self._not_now(swept) from None
         self._keeper, self._renewed = keeper, self.clock()
         return self
 
@@ -78,6 +81,13 @@ class HeldRun:
         except RemoteError as lost:
             # It ends by itself within minutes, and what went wrong before is worth more than this.
             log.warning("The lease of run %s was not given back: %s", self.run, lost.message)
+
+    def _not_now(self, refused: LeaseHeldError, *more: Finding) -> LeaseHeldError:
+        """Say it for a sweep: what a launch is advised would not help here."""
+        expected = f"a free lease: no {self.purpose} while somebody else launches, resumes, sweeps or trains the run"
+        remedy = "start it again once that is over; one that died gives its lease up after 10 minutes"
+        findings = [replace(each, expected=expected, remedy=remedy) for each in refused.findings]
+        return LeaseHeldError(refused.title, [*findings, *more])
 
     def fence(self) -> int:
         """Return the generation that the run's lease must have."""

@@ -154,7 +154,9 @@ def _into_trash(
         if why := protections.why(unit.name):
             report.skipped[unit.name] = why
         elif (
-            not level.objects and not level.folders and (found != unit.fingerprint or not _is_listed(unit, protections))
+            not level.objects
+            and not level.folders
+            and (found != unit.fingerprint or not protections.is_listed(unit.name))
         ):
             missing.append(unit)
         elif found != unit.fingerprint:
@@ -182,11 +184,6 @@ def _into_trash(
                 report.skipped[unit.name] = "made anew while it was swept"
             case _:
                 report.skipped[unit.name] = CHANGED
-
-
-def _is_listed(unit: Unit, protections: Protections) -> bool:
-    """Say whether an empty folder is there; only those right below the run are known."""
-    return "/" in unit.name or unit.name in protections.folders
 
 
 def _tell_apart(
