@@ -48,10 +48,20 @@ class SweptBucket(Bucket):
                 self.objects = {name: each for name, each in self.objects.items() if not name.startswith(request.name)}
                 self.folders = {name for name in self.folders if not name.startswith(request.name)}
                 return Outcome.DONE
+            case bulk.DeleteFolder():
+                return self._delete_folder(request.name)
         return super().answer(request)
 
     def has(self, prefix: str) -> bool:
         return any(name.startswith(prefix) for name in (*self.objects, *self.folders))
+
+    def _delete_folder(self, folder: str) -> Outcome:
+        if any(name.startswith(folder) and name != folder for name in (*self.objects, *self.folders)):
+            return Outcome.EXISTS
+        if folder not in self.folders:
+            return Outcome.GONE
+        self.folders.remove(folder)
+        return Outcome.DONE
 
     def _page(self, request: bulk.ObjectsRequest) -> bulk.ObjectsPage:
         names = sorted(name for name in self.objects if name.startswith(request.prefix) and name > request.token)

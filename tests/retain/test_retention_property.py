@@ -1,10 +1,11 @@
 """Over random histories, whatever is swept and wherever a sweep dies: what the replicator would restore next is there.
 
 A history is a run of some launches: backups that end, half uploads, forced restores, resizes, pins, damage, clocks that
-go wrong, and sweeps in between, which die after any part of any batch of requests and are started again. Beside the
-bucket stands its *shadow*, to which everything happens but sweeps (from the moment of planning on). The replicator's
-choice is worked out by a model of its own, from what is known of the replicator, and must be the same in both: the same
-folder, the same step, the same bytes.
+go wrong, roll-backs, and sweeps in between, which die after any part of any batch of requests, are started again and
+are undone. Beside the bucket stands its *shadow*, to which everything happens but sweeps (from the moment of planning
+on). The replicator's choice is worked out by a model of its own, from what is known of the replicator, and must be the
+same in both: the same folder, the same step, the same bytes. So must be what it would choose among those that a run
+which was taken back may restore.
 
 EVERSTEP_PROPERTY_HISTORIES says how many (`make property`: 100,000), EVERSTEP_PROPERTY_SEED where to begin.
 """
@@ -26,7 +27,7 @@ from tests.retain.swept_bucket import SweptBucket
 
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import bulk_requests as bulk
-from everstep.retain import deciding, reading, remembered, sweep_steps
+from everstep.retain import deciding, reading, remembered, sweep_steps, undo_steps
 from everstep.retain.bucket_rules import BucketRules
 from everstep.retain.plan import RetentionPlan, RetentionRefused, verify
 from everstep.retain.policy import Policy
@@ -40,10 +41,14 @@ FOLDER = RunFolder("bucket", "run")
 Choice = tuple[str, int, tuple[tuple[str, bytes], ...]] | None
 
 
-def replicator_choice(bucket: SweptBucket) -> Choice:
-    """What the replicator would restore, and all that it would copy. Written from its facts, not from our code."""
+def replicator_choice(bucket: SweptBucket, *, within_bound: bool = False) -> Choice:
+    """What the replicator would restore, and all that it would copy. Written from its facts, not from our code.
+
+    :param within_bound: what it would restore once somebody has put out of its way what the run must not restore
+    """
     record = json.loads(bucket.objects["run/everstep/run.json"][0])
-    forced = bucket.objects.get("run/restore.version")
+    bound = record["bound_step"] if within_bound else None
+    forced = None if within_bound else bucket.objects.get("run/restore.version")
     inside: dict[str, list[str]] = {}
     for name in bucket.objects:
         match = re.match(r"run/(....-..-.._..-..)/(.+)", name)
@@ -62,6 +67,8 @@ def replicator_choice(bucket: SweptBucket) -> Choice:
         for step in sorted(metas, reverse=True):
             digests = inferred(metas[step], record["nodes"], record["data_parallelism"])
             if step and digests and all(f"{digest}.data" in data for digest in digests):
+                if bound is not None and step > bound:
+                    break
                 wanted = tuple(f"{digest}.data/" for digest in digests)
                 copied = sorted(name for name in names if name.startswith(wanted) or f"-s{step}-" in name)
                 return candidate, step, tuple((name, bucket.objects[f"run/{candidate}/{name}"][0]) for name in copied)
@@ -104,6 +111,7 @@ class History:
         self.step = 0
         self.nodes = self.chance.choice([1, 2, 2, 4])
         self.parallelism = self.chance.choice([None, None, 1, 2])
+        self.bound: int | None = None
         self.uploading: list[tuple[str, bytes | str]] = []
         self.both(self.write_record)
 
@@ -115,7 +123,7 @@ class History:
             change(self.shadow)
 
     def write_record(self, bucket: SweptBucket) -> None:
-        bucket.run_record("run", nodes=self.nodes, data_parallelism=self.parallelism)
+        bucket.run_record("run", nodes=self.nodes, data_parallelism=self.parallelism, bound_step=self.bound)
 
     def live(self, epochs: int) -> None:
         for _ in range(epochs):
@@ -131,6 +139,7 @@ class History:
             (4, self.force),
             (3, self.unforce),
             (3, self.resize),
+            (2, self.take_back),
             (3, self.pin),
             (3 if damage else 0, self.damage),
             (3, self.empty_folder),
@@ -189,6 +198,11 @@ class History:
         self.nodes = self.chance.choice([1, 2, 3, 4])
         self.both(self.write_record)
 
+    def take_back(self) -> None:
+        """The run is to go on from an earlier step; nobody has moved away yet what is above it."""
+        self.bound = self.chance.choice([None, max(0, self.step - 10 * self.chance.randrange(8))])
+        self.both(self.write_record)
+
     def pin(self) -> None:
         if names := self.names():
             pins = {"names": {self.chance.choice(names): {"reason": "r", "by": "b", "until": None}}}
@@ -238,7 +252,7 @@ class History:
             self.happen()
         for _ in range(4):
             try:
-                self.carry_out(plan, skew, die=self.chance.random() < 0.6)
+                self.carry_out(sweep_steps.sweep(plan, self.settings(skew)), die=self.chance.random() < 0.6)
                 break
             except Killed:
                 self.seen["killed"] += 1
@@ -252,6 +266,26 @@ class History:
                 self.seen["stopped"] += 1
                 break
         self.check("swept")
+        if self.bucket.hierarchical and self.chance.random() < 0.4:
+            self.undo(plan, skew)
+
+    def undo(self, plan: RetentionPlan, skew: timedelta) -> None:
+        """Put back; die and go on. What came back is not taken again by the same plan."""
+        for _ in range(3):
+            try:
+                steps = undo_steps.undo(FOLDER, plan.hash, self.settings(skew))
+                self.carry_out(steps, die=self.chance.random() < 0.5)
+                self.seen["undone"] += 1
+                with pytest.raises(RetentionRefused, match="undone"):
+                    self.carry_out(sweep_steps.sweep(plan, self.settings(skew)), die=False)
+                break
+            except Killed:
+                self.check("undo killed")
+            except RetentionRefused:
+                # Nothing went, or its trash was emptied at once.
+                self.seen["nothing to undo"] += 1
+                break
+        self.check("undone")
 
     def plan(self, now: datetime) -> RetentionPlan | None:
         settings = Settings(
@@ -276,13 +310,14 @@ class History:
             return None
         return verify(plan.to_json())
 
-    def carry_out(self, plan: RetentionPlan, skew: timedelta, *, die: bool) -> None:
-        settings = SweepSettings(
+    def settings(self, skew: timedelta) -> SweepSettings:
+        return SweepSettings(
             now=lambda: self.now + skew,
             together=self.chance.choice([1, 2, 32]),
             empty_now=self.chance.random() < 0.2,
         )
-        steps = sweep_steps.sweep(plan, settings)
+
+    def carry_out(self, steps: bulk.BulkSteps[Any], *, die: bool) -> None:
         fatal = self.chance.randrange(1, 14) if die else 0
         answers: list[Any] | None = None
         number = 0
@@ -312,6 +347,10 @@ class History:
         found, expected = replicator_choice(self.bucket), replicator_choice(self.shadow)
         self.seen["restorable"] += expected is not None
         assert found == expected, (when, _shown(found), _shown(expected))
+        if self.bound is not None:
+            found, expected = (replicator_choice(each, within_bound=True) for each in (self.bucket, self.shadow))
+            self.seen["within a bound"] += expected is not None
+            assert found == expected, (when, self.bound, _shown(found), _shown(expected))
 
 
 def _shown(choice: Choice) -> Any:
@@ -329,7 +368,17 @@ def test_what_the_replicator_would_restore_outlives_every_sweep() -> None:
                 f"history {seed}: EVERSTEP_PROPERTY_HISTORIES=1 EVERSTEP_PROPERTY_SEED={seed}"
             ) from lost
     print(dict(seen))
-    for kind in ("units", "killed", "stopped", "force", "damage", "resize", "uploads beside a sweep", "restorable"):
+    for kind in (
+        "units",
+        "killed",
+        "stopped",
+        "force",
+        "damage",
+        "resize",
+        "uploads beside a sweep",
+        "restorable",
+        "undone",
+    ):
         assert seen[kind] > HISTORIES / 100, (kind, seen)
 
 

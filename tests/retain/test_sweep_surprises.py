@@ -262,3 +262,11 @@ def test_runs_may_be_named_as_they_are(bucket: RealBucket, run: str) -> None:
     if bucket.hierarchical:
         assert set(sweep.undo(bucket.client(), run, plan.hash).restored) == set(swept)
         assert before <= bucket.names()
+
+
+def test_a_sweep_that_has_nothing_to_do_leaves_no_journal(bucket: RealBucket) -> None:
+    bucket.history(backups=2)
+    plan = bucket.plan()
+    assert plan.swept == ()
+    assert not apply(bucket, plan).has_freed
+    assert not bucket.names(f"{RUN}/everstep/retention/sweeps/")

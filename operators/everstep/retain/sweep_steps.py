@@ -67,7 +67,8 @@ def sweep(plan: RetentionPlan, settings: SweepSettings) -> bulk.BulkSteps[SweepR
     made = [time for time in map(trash.made_at, report.trash) if time is not None]
     report.undo_until = trash.text(min(made) + settings.trash_age) if made else None
     report.seconds = (settings.now() - started).total_seconds()
-    if journal.state == "applying":
+    if journal.state == "applying" and (journal.generation or plan.swept or report.emptied):
+        # A night on which nothing went leaves no journal.
         journal.report = report.as_dict()
         if plan.hierarchical or not report.left:
             # Else it goes on, when it is started again, with what the bucket did not let go.
