@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from everstep.clients.errors import Conflict, NotConfigured, Unavailable
+from everstep.clients.errors import Conflict, Forbidden, NotConfigured, Unavailable
 from everstep.provision import waits
 from everstep.provision.changes import Change, Look, Mode, Waiting
 from everstep.provision.everything import provision
@@ -240,7 +240,10 @@ class Failing:
 
 
 def test_missing_credentials_are_one_finding_for_all_steps(tmp_path: Path) -> None:
-    steps = [Failing("APIs", NotConfigured("no credentials")), Failing("cluster", NotConfigured("no credentials"))]
+    steps = [
+        Failing("APIs", NotConfigured("no credentials were found")),
+        Failing("cluster", NotConfigured("no credentials were found")),
+    ]
     report = survey([*steps, Files(tmp_path, ("a",))], Mode.CHECK)
     assert [finding.object for finding in report.findings] == ["APIs, cluster", "folder"]
     assert "application-default login" in report.findings[0].remedy
@@ -254,6 +257,14 @@ def test_a_network_that_is_away_is_waited_for_once(tmp_path: Path) -> None:
     assert not report.left
     assert {finding.object for finding in report.findings} == {"APIs", "cluster", "files"}
     assert all(finding.severity == "error" for finding in report.findings)
+
+
+def test_a_refusal_while_changing_names_step_and_remedy(sandbox_site: Site) -> None:
+    refusal = Forbidden("HTTP 403: storage.buckets.create is lacking", status=403)
+    with pytest.raises(FindingsError) as refused:
+        provision(sandbox_site, [Failing("buckets", refusal)], Mode.APPLY, lambda line: None)
+    (finding,) = refused.value.findings
+    assert finding.object == "buckets" and "everstep permissions --for provisioner" in finding.remedy
 
 
 def test_a_survey_tells_of_what_is_still_under_way(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from everstep.clients.errors import RemoteError
 from everstep.provision.changes import Mode, Step, Waiting
-from everstep.provision.steps import Report, advance, survey
+from everstep.provision.steps import Report, advance, survey, unanswered
 from everstep.spec.findings import Finding, FindingsError, error
 
 if TYPE_CHECKING:
@@ -34,8 +35,11 @@ def provision(site: Site, steps: Iterable[Step], mode: Mode, tell: Callable[[str
         return survey(steps, mode)
     report = Report(mode)
     for step in steps:
-        while (waiting := advance(step, report, tell)) is not None:
-            tell(f"{step.title}: {_waited(site, waiting)}")
+        try:
+            while (waiting := advance(step, report, tell)) is not None:
+                tell(f"{step.title}: {_waited(site, waiting)}")
+        except RemoteError as failure:
+            raise FindingsError(f"{step.title} can't go on", [unanswered(step, failure)]) from failure
     return report
 
 
@@ -44,7 +48,9 @@ def _waited(site: Site, waiting: Waiting) -> str:
 
     event = asyncio.run(wait_for(waiting, site.access(), time.time() + waiting.seconds))
     if event["kind"] != "done":
-        raise FindingsError(f"{waiting.what} did not end well", [error(waiting.what, event["message"]), *_why(site)])
+        told = [Finding.of(each) for each in event.get("findings", ())] or [error(waiting.what, event["message"])]
+        why = f": {event['title']}" if "title" in event else ""
+        raise FindingsError(f"{waiting.what} did not end well{why}", [*told, *_why(site)])
     return str(event["message"])
 
 

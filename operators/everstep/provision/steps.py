@@ -137,9 +137,15 @@ def _unanswered(failures: Mapping[str, RemoteError]) -> dict[str, tuple[Finding,
     }
 
 
+def unanswered(step: Step, failure: RemoteError) -> Finding:
+    """Return the finding of a step that got no answer, or a refusal."""
+    return error(step.title, failure.message, "an answer", _remedy(failure))
+
+
 def _remedy(failure: RemoteError) -> str:
     if isinstance(failure, NotConfigured | Unauthenticated):
-        return "gcloud auth application-default login, or mend the connection"
+        login = "gcloud auth application-default login, or " if "redential" in failure.message else ""
+        return f"{login}mend the kubeconfig or the connection that it names"
     if isinstance(failure, Unavailable):
         return "run it again when the network is back"
     return "the rights of the provisioner: everstep permissions --for provisioner" if failure.status == 403 else ""

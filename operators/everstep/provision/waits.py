@@ -38,7 +38,7 @@ class Wait(Protocol):
 
 
 async def wait_for(waiting: Waiting, access: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-    """Wait, and return an event: `kind` (done, failed, deadline, error) and `message`.
+    """Wait, and return an event: `kind` (done, failed, deadline, error), `message`, and of a failure its findings.
 
     :param access: what `Site.access()` gave
     :param deadline: seconds since the epoch
@@ -54,6 +54,7 @@ async def wait_for(waiting: Waiting, access: Mapping[str, Any], deadline: float)
         text = f"{waiting.what} took more than {waiting.seconds:.0f} s"
         return {"kind": "deadline", "message": f"{text}: {standing}" if standing else text}
     except FindingsError as failure:
-        return {"kind": "failed", "message": str(failure)}
+        findings = [finding.as_dict() for finding in failure.findings]
+        return {"kind": "failed", "message": str(failure), "title": failure.title, "findings": findings}
     except RemoteError as failure:
         return {"kind": "error", "message": failure.message}

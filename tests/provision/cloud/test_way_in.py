@@ -145,7 +145,7 @@ def test_a_cluster_that_is_not_made_yet_is_no_error_in_a_check(
         (finding,) = WayInStep(site).look().findings
         assert finding.severity is Severity.WARNING
         assert finding.remedy.startswith("once there is one: ") and GET_CREDENTIALS in finding.remedy
-        with pytest.raises(NotConfigured):
+        with pytest.raises(FindingsError, match="it leads to"):
             provision(site, in_cluster_steps(site)[1:], Mode.APPLY, print)
     assert "never-to-be-made" not in bare_kubernetes_classes(bare_kubernetes)
     with Site(spec, folder=cloud.folder, kubeconfig=str(tmp_path / "none")) as site:
