@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -180,6 +181,20 @@ def test_operators_refuse_a_connection_to_another_cluster(
         operator.execute({})
     assert "put that context's part of the kubeconfig into the connection" in str(refusal.value)
     assert "never-to-be-made" not in bare_kubernetes_classes(bare_kubernetes)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_an_address_that_a_connection_names_is_compared_too(
+    cloud: Any, spec_of: SpecOf, bare_kubernetes: Any, request: pytest.FixtureRequest, monkeypatch: Any, ours: bool
+) -> None:
+    seed(cloud, endpoint=bare_kubernetes.address.removeprefix("http://") if ours else "203.0.113.9")
+    changes = request.getfixturevalue("connected")
+    connection = json.loads(os.environ["AIRFLOW_CONN_PROVISIONER"])
+    connection["extra"]["gke_endpoint"] = bare_kubernetes.address
+    monkeypatch.setenv("AIRFLOW_CONN_TOKYO", json.dumps(connection))
+    with Site(spec_of({**changes, "endpoint": "dns"}), folder=cloud.folder) as site:
+        findings = WayInStep(site).look().findings
+    assert [each.found for each in findings] == ([] if ours else [f"it leads to {bare_kubernetes.address}"])
 
 
 def bare_kubernetes_classes(server: Any) -> list[str]:
