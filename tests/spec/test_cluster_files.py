@@ -59,7 +59,7 @@ REFUSED = [
     ("pools.v6e.reservation", "", "some text"),
     ("pools", {"V6E": POOL}, "called V6E-0"),
     ("pools", {"v6e_2x4": POOL}, "called v6e_2x4-0"),
-    ("pools", {}, "at least one entry"),
+    ("checkpoint_configurations", {}, "at least one entry"),
     (BUCKET, "gs://acme", "no gs://"),
     (BUCKET, "goog-checkpoints", "does not begin with goog"),
     (BUCKET, "a" * 64, "at most 63 characters"),
@@ -136,6 +136,7 @@ def test_places_are_checked_before_anybody_is_asked(key: str, value: Any, where:
     ("key", "value"),
     [
         (RAM, "1.5Gi"),
+        ("pools", {}),
         (RAM, "200 GiB"),
         ("project", "example.com:training"),
         ("pools", {"V6E": {**POOL, "node_pools": "v6e"}}),

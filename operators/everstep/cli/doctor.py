@@ -96,7 +96,7 @@ def _target(arguments: argparse.Namespace, sources: Sources) -> Target:
     if not (subject.endswith((".yaml", ".yml")) or Path(subject).is_file()):
         return _named(subject, arguments.namespace, sources)
     found = files.locate(subject, Path.cwd())
-    if "pools" in read_yaml(found):
+    if "checkpoint_configurations" in read_yaml(found):
         return Target.of_cluster(ClusterSpec.from_yaml(found))
     return Target.of_run(TrainingSpec.from_yaml(found))
 

@@ -174,7 +174,9 @@ class ClusterSpec(Strict):
         default="google_cloud_default", description="Airflow connection to Cloud Storage"
     )
     namespace: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
-    pools: dict[str, PoolSpec] = Field(min_length=1)
+    pools: dict[str, PoolSpec] = Field(
+        default_factory=dict, description="Accelerators by name; none where checkpointing is only tried, on CPU nodes"
+    )
     checkpoint_configurations: dict[ObjectName, CheckpointConfigurationSpec] = Field(min_length=1)
     priorities: dict[ObjectName, int] = Field(default_factory=dict, description="PriorityClass name -> value")
     queue: ObjectName | None = Field(default=None, description="Kueue LocalQueue of the namespace; none without Kueue")

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import math
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -174,9 +175,24 @@ def _daemonise(settings: Settings, print_line: Print) -> None:
         process.wait()
         raise SandboxError(f"The sandbox did not start; {log} ends with:\n{log_end(log)}")
     if (settings.directory / "kubeconfig").exists():
-        print_line(f"ready: export KUBECONFIG={settings.directory / 'kubeconfig'}")
+        print_line("ready; commands find it by:")
     else:
-        print_line("ready: an empty project; a cluster that is created through the API starts here")
+        print_line(
+            "ready: an empty project; a cluster that is created through the API starts here. Commands find it by:"
+        )
+    known = record.read(settings.directory)
+    assert known is not None, "the supervisor reports that it is ready after it has written the record"
+    print_line(_exports(settings.directory, known))
+
+
+def _exports(directory: Path, known: Record) -> str:
+    """Return the line for a shell that lets kubectl, everstep and Google's own clients find the sandbox."""
+    places = {
+        "KUBECONFIG": str(directory / "kubeconfig"),
+        "STORAGE_EMULATOR_HOST": known.storage,
+        "EVERSTEP_GOOGLE_ENDPOINT": known.google,
+    }
+    return "export " + " ".join(f"{name}={shlex.quote(place)}" for name, place in places.items())
 
 
 def _start_missing(directory: Path, known: Record, print_line: Print) -> None:
