@@ -14,11 +14,12 @@ from airflow.providers.common.compat.sdk import DAG, Param, chain
 
 from everstep.provision.cluster_operators import (
     EnsureApisOperator,
+    EnsureBucketAccessOperator,
     EnsureBucketOperator,
     EnsureClusterOperator,
     EnsureNodePoolsOperator,
 )
-from everstep.provision.form import cluster_fields
+from everstep.provision.form import GKE_VERSION, cluster_fields
 from everstep.provision.in_cluster_operators import (
     EnsureCheckpointingOperator,
     EnsureJobSetOperator,
@@ -38,15 +39,18 @@ with DAG(
     schedule=None,
     catchup=False,
     max_active_runs=1,
-    # A worker that is lost costs nothing: the next try goes on where things stand.
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    # A lost worker costs nothing: the next try goes on where things stand. A service that refuses gets more time.
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True},
     tags=["everstep"],
     doc_md=__doc__,
     params={
         **cluster_fields(Path(__file__).parent),
-        "version": Param(None, type=["string", "null"], title="GKE version of a new cluster"),
+        "version": Param(None, type=["string", "null"], pattern=GKE_VERSION, title="GKE version of a new cluster"),
         "system_machine_type": Param(
-            None, type=["string", "null"], title="Machine type of a new cluster's system nodes"
+            None,
+            type=["string", "null"],
+            pattern=r"^[a-z][0-9a-z]*(-[0-9a-z]+)+$",
+            title="Machine type of a new cluster's system nodes",
         ),
         "system_nodes": Param(None, type=["integer", "null"], minimum=1, title="System nodes in each zone"),
         "recreate": Param(
@@ -64,15 +68,17 @@ with DAG(
         "overrides": OVERRIDES,
     }
     apis = EnsureApisOperator(task_id="apis", **what)
+    # Before the cluster: a bucket that is refused has cost nothing yet.
+    buckets = EnsureBucketOperator(task_id="buckets", **what)
     cluster = EnsureClusterOperator(task_id="cluster", **what)
     node_pools = EnsureNodePoolsOperator(task_id="node_pools", **what)
-    buckets = EnsureBucketOperator(task_id="buckets", **what)
+    bucket_access = EnsureBucketAccessOperator(task_id="bucket_access", **what)
     jobset = EnsureJobSetOperator(task_id="jobset", **what)
     priority_classes = EnsurePriorityClassesOperator(task_id="priority_classes", **what)
     checkpointing = EnsureCheckpointingOperator(
         task_id="checkpointing", recreate="{{ params.recreate }}", force="{{ params.force }}", **what
     )
-    tasks = [apis, cluster, node_pools, buckets, jobset, priority_classes, checkpointing]
+    tasks = [apis, buckets, cluster, node_pools, bucket_access, jobset, priority_classes, checkpointing]
     summary = ProvisioningSummaryOperator(task_id="summary", reports=[task.output for task in tasks])
     # One after the other: GKE takes one change of a cluster at a time, and a later step's look needs the earlier ones.
     chain(*tasks, summary)

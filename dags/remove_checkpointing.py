@@ -20,8 +20,8 @@ with DAG(
     schedule=None,
     catchup=False,
     max_active_runs=1,
-    # A worker that is lost costs nothing: the next try goes on where things stand.
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    # A lost worker costs nothing: the next try goes on where things stand. A service that refuses gets more time.
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True},
     tags=["everstep"],
     doc_md=__doc__,
     params={

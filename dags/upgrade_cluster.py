@@ -13,7 +13,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import DAG, Param, chain
 
 from everstep.provision.cluster_operators import UpgradeClusterOperator
-from everstep.provision.form import cluster_fields
+from everstep.provision.form import GKE_VERSION, cluster_fields
 from everstep.provision.in_cluster_operators import FinishUpgradeOperator, PrepareUpgradeOperator
 from everstep.provision.summary import ProvisioningSummaryOperator
 
@@ -25,8 +25,8 @@ with DAG(
     schedule=None,
     catchup=False,
     max_active_runs=1,
-    # A worker that is lost costs nothing: the next try goes on where things stand.
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    # A lost worker costs nothing: the next try goes on where things stand. A service that refuses gets more time.
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True},
     tags=["everstep"],
     doc_md=__doc__,
     params={
@@ -34,6 +34,7 @@ with DAG(
         "version": Param(
             "",
             type="string",
+            pattern=GKE_VERSION,
             title="GKE version",
             description="That the cluster shall have, such as 1.34.1-gke.1829001.",
         ),
@@ -46,7 +47,9 @@ with DAG(
     },
 ) as dag:
     what: dict[str, Any] = {"cluster": "{{ params.cluster }}", "mode": "{{ params.mode }}"}
-    prepare = PrepareUpgradeOperator(task_id="prepare", unsaved="{{ params.unsaved }}", **what, upgrade=NAME)
+    prepare = PrepareUpgradeOperator(
+        task_id="prepare", **what, upgrade=NAME, version="{{ params.version }}", unsaved="{{ params.unsaved }}"
+    )
     upgrade = UpgradeClusterOperator(task_id="upgrade", version="{{ params.version }}", **what)
     finish = FinishUpgradeOperator(task_id="finish", **what, upgrade=NAME)
     summary = ProvisioningSummaryOperator(task_id="summary", reports=[prepare.output, upgrade.output, finish.output])

@@ -39,7 +39,10 @@ _MEMORY_PER_CPU = {"standard": 4, "highmem": 8, "highcpu": 1, "medium": 2, "smal
 
 
 def of_pool(pool: Object, zone: str) -> Object:
-    """`labels`, `resources` and `taints` of a node pool's machines in a zone. `pool` is as GKE's API shows it."""
+    """What a node pool's machines in a zone are like: `labels`, `resources`, `taints`, `zone`, GKE `version`.
+
+    `pool` is as GKE's API shows it. Machines of which anything of this changes are made anew, as GKE does it.
+    """
     config = pool["config"]
     machine_type = config["machineType"]
     labels = {
@@ -81,6 +84,7 @@ def of_pool(pool: Object, zone: str) -> Object:
         },
         "taints": taints,
         "zone": zone,
+        "version": pool["version"],
     }
 
 

@@ -40,6 +40,7 @@ _FURNISHED: Object = {
     },
     "taints": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}],
     "zone": "local-a",
+    "version": "1.34.0",
 }
 
 MachineState = Literal["running", "gone", "silent"]
@@ -58,7 +59,7 @@ class Machine:
     repair_at: float | None = None
     """Unix time at which the cloud gives it back, empty."""
     kind: Object | None = None
-    """Labels, resources, taints and zone (see machine_kinds); None for a host of the furnished sandbox's v6e slices."""
+    """What it is like (see machine_kinds); None for a host of the furnished sandbox's v6e slices."""
 
     def directory(self, sandbox: Path) -> Path:
         return sandbox / "nodes" / self.name
@@ -94,7 +95,7 @@ def load(path: Path) -> list[Machine]:
 def node_object(machine: Machine) -> Object:
     """The Node as its kubelet registers it, without conditions."""
     kind = machine.kind or _FURNISHED
-    resources = kind["resources"]
+    resources, version = kind["resources"], f"v{kind['version']}"
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -116,8 +117,8 @@ def node_object(machine: Machine) -> Object:
             "capacity": resources,
             "allocatable": resources,
             "nodeInfo": {
-                "kubeletVersion": "v1.34.0",
-                "kubeProxyVersion": "v1.34.0",
+                "kubeletVersion": version,
+                "kubeProxyVersion": version,
                 "operatingSystem": "linux",
                 "architecture": "amd64",
                 "osImage": "Everstep sandbox",

@@ -29,6 +29,15 @@ def site() -> Site:
             {"upgrade": "1.35"},
             ["runs suspended for the upgrade", "checkpoint configurations removed for the upgrade"],
         ),
+        (
+            "PrepareUpgradeOperator",
+            {"upgrade": "1.35", "version": "1.35.0-gke.2398000"},
+            [
+                "version of the upgrade",
+                "runs suspended for the upgrade",
+                "checkpoint configurations removed for the upgrade",
+            ],
+        ),
         ("FinishUpgradeOperator", {"upgrade": "1.35"}, ["checkpoint configurations", "runs resumed after the upgrade"]),
     ],
 )

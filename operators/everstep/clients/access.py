@@ -136,23 +136,31 @@ class ClusterAccess:
             async with self._open_async_api_client() as client:
                 yield client
 
-    @asynccontextmanager
-    async def _open_async_api_client(self) -> AsyncIterator[Any]:
-        # The client libraries take seconds to import: never in the event loop.
+    async def library(self) -> Any:
+        """Return what opens a client for an event loop, imported in a thread: that takes seconds, of no cluster's."""
         from asyncio import to_thread
 
+        name = "airflow.providers.google.cloud.hooks.kubernetes_engine"
         if self.kubeconfig is not None:
-            config = await to_thread(_import, "kubernetes_asyncio.config")
+            name = "kubernetes_asyncio.config"
+        elif self.endpoint == "kubeconfig":
+            name = "airflow.providers.cncf.kubernetes.hooks.kubernetes"
+        return await to_thread(_import, name)
+
+    @asynccontextmanager
+    async def _open_async_api_client(self) -> AsyncIterator[Any]:
+        if self.kubeconfig is not None:
+            config = await self.library()
             client = await config.new_client_from_config(self.kubeconfig)
             async with client:
                 yield client
             return
         if self.endpoint == "kubeconfig":
-            hooks = await to_thread(_import, "airflow.providers.cncf.kubernetes.hooks.kubernetes")
+            hooks = await self.library()
             async with hooks.AsyncKubernetesHook(conn_id=self.connection).get_conn() as client:
                 yield client
             return
-        hooks = await to_thread(_import, "airflow.providers.google.cloud.hooks.kubernetes_engine")
+        hooks = await self.library()
         access = self
         if not self.url:
             from asgiref.sync import sync_to_async

@@ -95,13 +95,26 @@ class UpgradeClusterOperator(ClusterOperator):
 
 
 class EnsureBucketOperator(ClusterOperator):
-    """Make the buckets of the cluster file, and give the driver and the runs' own pods access to them."""
+    """Make the buckets of the cluster file, and let Cloud Storage use their keys."""
 
     def steps(self, site: Site) -> list[Step]:
         """Return the steps, in order."""
         from everstep.provision.cloud.steps import bucket_steps
 
         return bucket_steps(site)
+
+
+class EnsureBucketAccessOperator(ClusterOperator):
+    """Give the driver and the runs' own pods access to the buckets.
+
+    It comes after the cluster: IAM refuses principals of a Workload Identity pool that no cluster has made yet.
+    """
+
+    def steps(self, site: Site) -> list[Step]:
+        """Return the steps, in order."""
+        from everstep.provision.cloud.steps import bucket_access_steps
+
+        return bucket_access_steps(site)
 
 
 def as_names(given: Sequence[str] | str | None) -> tuple[str, ...]:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from airflow.providers.common.compat.sdk import Param
 
+GKE_VERSION = r"^[0-9]+\.[0-9]+\.[0-9]+-gke\.[0-9]+$"
+"""Pattern of a whole version, such as 1.34.1-gke.1829001."""
+
 
 def cluster_fields(dags_folder: Path) -> dict[str, Param]:
     """Return the fields `cluster`, one of the files in `clusters/` of a folder of DAGs, and `mode`."""

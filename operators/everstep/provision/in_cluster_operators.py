@@ -95,21 +95,26 @@ class PrepareUpgradeOperator(InClusterOperator):
     """Before a cluster is upgraded: let every run on the drivers save durably, suspend it, delete the configurations.
 
     :param upgrade: its name, such as the version that it leads to (templated)
+    :param version: of GKE, that the cluster will be upgraded to; one that GKE would refuse fails the task before any
+        run is touched; not looked at if empty (templated)
     :param unsaved: suspend also runs that can't be asked for a save (templated)
     """
 
-    template_fields: Sequence[str] = (*InClusterOperator.template_fields, "upgrade", "unsaved")
+    template_fields: Sequence[str] = (*InClusterOperator.template_fields, "upgrade", "version", "unsaved")
 
-    def __init__(self, *, upgrade: str, unsaved: bool | str = False, **kwargs: Any) -> None:
+    def __init__(self, *, upgrade: str, version: str = "", unsaved: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.upgrade = upgrade
+        self.version = version
         self.unsaved = unsaved
 
     def inner_steps(self, site: Site) -> list[Step]:
         """Return the steps inside the cluster, in order."""
+        from everstep.provision.cloud.steps import version_steps
         from everstep.provision.upgrade import before_upgrade
 
-        return before_upgrade(site, self.upgrade, unsaved=as_flag(self.unsaved))
+        refused = version_steps(site, self.version) if self.version else []
+        return [*refused, *before_upgrade(site, self.upgrade, unsaved=as_flag(self.unsaved))]
 
 
 class FinishUpgradeOperator(InClusterOperator):

@@ -78,13 +78,15 @@ class Server:
 
     async def _handle(self, incoming: web.Request) -> web.StreamResponse:
         fault = self._faults.meet(f"{incoming.method} {incoming.raw_path}")
-        if fault is not None:
+        if fault is not None and not fault.after:
             await asyncio.sleep(fault.delay_ms / 1000)
         body = await incoming.read()
         refuses = fault is not None and (fault.status or fault.disconnect)
         status, document = 0, dict[str, Any]()
         if fault is None or not refuses or fault.after:
             status, document = self._answer(incoming, body)
+        if fault is not None and fault.after:
+            await asyncio.sleep(fault.delay_ms / 1000)
         if fault is not None and fault.disconnect:
             if incoming.transport is not None:
                 incoming.transport.abort()

@@ -26,8 +26,8 @@ _REASONS = {
 class Fault:
     """What happens to the next `times` requests whose "METHOD path?query" matches (None: to all of them).
 
-    `status` refuses (0 lets the request pass, only delayed); `after` refuses after the request has been carried
-    out, as when an answer is lost on its way; `disconnect` closes the connection instead of answering.
+    `status` refuses (0 lets the request pass, only delayed); `after` delays and refuses after the request has been
+    carried out, as when an answer is late or lost on its way; `disconnect` closes the connection instead of answering.
     """
 
     match: str

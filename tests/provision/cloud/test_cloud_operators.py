@@ -27,6 +27,13 @@ pytestmark = pytest.mark.sandbox
 
 SpecOf = Callable[..., ClusterSpec]
 PLACE = ("everstep-sandbox", "us-east5-a")
+STAGES = (
+    "EnsureApisOperator",
+    "EnsureBucketOperator",
+    "EnsureClusterOperator",
+    "EnsureNodePoolsOperator",
+    "EnsureBucketAccessOperator",
+)
 
 
 def carried_out(operator: Any) -> dict[str, Any]:
@@ -58,20 +65,20 @@ def test_the_stages_one_after_the_other(
 ) -> None:
     spec = spec_of(connected)
     done = []
-    for name in ("EnsureApisOperator", "EnsureClusterOperator", "EnsureNodePoolsOperator", "EnsureBucketOperator"):
+    for name in STAGES:
         operator = getattr(cluster_operators, name)(task_id=name, cluster=spec, mode="apply")
         done += [f"{one['action']} {one['object']}" for one in carried_out(operator)["done"]]
     assert done == [
         "enable APIs of project everstep-sandbox",
+        "create bucket acme-ckpt",
         "create cluster tokyo",
         "create node pool v6e-2x4-0",
         "create node pool v6e-2x4-1",
-        "create bucket acme-ckpt",
         "grant bucket acme-ckpt",
     ]
     before = cloud.mutations()
     assert all("airflow@" in call["caller"] for call in cloud.google.calls() if "setIamPolicy" not in call["path"])
-    for name in ("EnsureApisOperator", "EnsureClusterOperator", "EnsureNodePoolsOperator", "EnsureBucketOperator"):
+    for name in STAGES:
         operator = getattr(cluster_operators, name)(task_id=name, cluster=spec, mode="apply")
         assert carried_out(operator)["done"] == []
     assert cloud.mutations() == before

@@ -18,7 +18,7 @@ from everstep.provision.changes import Mode
 from everstep.provision.cloud import bodies
 from everstep.provision.cloud.policies import OBJECT_USER, OBJECT_VIEWER
 from everstep.provision.cloud.principals import driver_principal
-from everstep.provision.cloud.steps import node_pool_deletion_steps, node_pool_steps, upgrade_steps
+from everstep.provision.cloud.steps import node_pool_deletion_steps, node_pool_steps, upgrade_steps, version_steps
 from everstep.provision.everything import provision
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.findings import FindingsError
@@ -33,6 +33,7 @@ THEIRS = {
     "initialNodeCount": 1,
     "config": {"machineType": "n2-standard-8", "labels": {"team": "b"}, "resourceLabels": {"cost": "b"}},
 }
+OLD = {"initialClusterVersion": "1.32.4-gke.1415000"}
 
 
 def enable(client: GoogleCloud) -> None:
@@ -447,3 +448,34 @@ def test_an_upgrade_goes_from_the_control_plane_to_our_nodes(cloud: Any, client:
         versions = {pool["name"]: pool["version"] for pool in client.node_pools(*PLACE, "tokyo")}
         assert versions == {"default-pool": "1.33.5-gke.1308000", "v6e-2x4-0": "1.34.1-gke.1829001"}
         assert provision(site, upgrade_steps(site, "1.32.9-gke.1130000"), Mode.APPLY, print).done == []
+
+
+@pytest.mark.parametrize(
+    ("version", "found", "expected"),
+    [
+        ("1.34", "'1.34'", "a GKE version such as"),
+        ("1.33.6-gke.1", "does not offer in us-east5-a", "one of 1.33.5-gke.1308000, 1.32.9-gke.1130000"),
+        ("1.34.1-gke.1829001", "skips a minor version of 1.32.4-gke.1415000", "one of 1.33.5-gke.1308000"),
+    ],
+)
+def test_a_version_that_gke_would_refuse_is_known_before_anything_is_prepared(
+    cloud: Any, client: GoogleCloud, spec_of: SpecOf, version: str, found: str, expected: str
+) -> None:
+    cloud.google.command("clusters", {"name": "tokyo", "location": "us-east5-a", **OLD})
+    enable(client)
+    before = cloud.mutations()
+    with cloud.site(spec_of()) as site:
+        for steps in (version_steps, upgrade_steps):
+            with pytest.raises(FindingsError) as refused:
+                provision(site, steps(site, version), Mode.APPLY, print)
+            (finding,) = refused.value.findings
+            assert found in finding.found and expected in finding.expected
+        # What the cluster has already needs nobody's offer.
+        assert provision(site, version_steps(site, "1.31.0-gke.7"), Mode.APPLY, print).findings == []
+    assert cloud.mutations() == before
+
+
+def test_without_a_cluster_there_is_nothing_to_upgrade(cloud: Any, client: GoogleCloud, spec_of: SpecOf) -> None:
+    enable(client)
+    with cloud.site(spec_of()) as site, pytest.raises(FindingsError, match="a cluster that exists"):
+        provision(site, version_steps(site, "1.35.0-gke.2398000"), Mode.APPLY, print)

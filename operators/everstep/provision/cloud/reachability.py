@@ -42,6 +42,8 @@ async def tried(access: ClusterAccess, whence: str) -> list[Finding]:
     :param whence: where that is, in words
     """
     where = f"cluster {access.name}, endpoint {access.endpoint}"
+    # A machine that imports slowly is no network that does not answer.
+    await access.library()
     try:
         async with asyncio.timeout(TRY_SECONDS), access.open_async(patience=TRY_SECONDS / 2) as client:
             await client.version()

@@ -9,7 +9,7 @@ from everstep.provision.cloud.buckets import BucketsStep
 from everstep.provision.cloud.cluster import ClusterStep
 from everstep.provision.cloud.grants import BucketAccessStep, KeysStep
 from everstep.provision.cloud.node_pools import DeleteNodePoolsStep, NodePoolsStep
-from everstep.provision.cloud.upgrade import UpgradeStep
+from everstep.provision.cloud.upgrade import UpgradeStep, VersionStep
 from everstep.spec.findings import Finding, error, raise_on_errors
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ def upgrade_steps(site: Site, version: str) -> list[Step]:
     return [UpgradeStep(site, version)]
 
 
+def version_steps(site: Site, version: str) -> list[Step]:
+    """Return the step that looks whether the cluster can be upgraded to a version."""
+    return [VersionStep(site, version)]
+
+
 def unknown_pools(site: Site, pools: tuple[str, ...]) -> list[Finding]:
     """Return an error for each name that is no pool of the cluster file."""
     known = ", ".join(site.spec.pools)
@@ -71,5 +76,10 @@ def unknown_pools(site: Site, pools: tuple[str, ...]) -> list[Finding]:
 
 
 def bucket_steps(site: Site) -> list[Step]:
-    """Return the steps that make buckets and give access to them."""
-    return [InputStep(site), KeysStep(site), BucketsStep(site), BucketAccessStep(site)]
+    """Return the steps that make buckets."""
+    return [InputStep(site), KeysStep(site), BucketsStep(site)]
+
+
+def bucket_access_steps(site: Site) -> list[Step]:
+    """Return the steps that give access to buckets, to principals that are there once the cluster is."""
+    return [InputStep(site), BucketAccessStep(site)]

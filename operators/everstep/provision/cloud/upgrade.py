@@ -9,13 +9,30 @@ from typing import TYPE_CHECKING, Any
 from everstep.provision.changes import Change, Look
 from everstep.provision.cloud import gcloud
 from everstep.provision.cloud.under_way import begun, cluster_of, joined
-from everstep.spec.findings import FindingsError, error
+from everstep.spec.findings import Finding, error
 from everstep.spec.gke_versions import GkeVersion
 
 if TYPE_CHECKING:
     from everstep.provision.site import Site
 
 Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class VersionStep:
+    """What would stop an upgrade to a version, known before runs are suspended for it. Changes nothing.
+
+    :param version: e.g. 1.34.1-gke.1829001
+    """
+
+    site: Site
+    version: str
+    title: str = "version of the upgrade"
+
+    def look(self) -> Look:
+        """Return an error where there is no cluster, or GKE would refuse the version."""
+        cluster = cluster_of(self.site.google(), self.site.spec)
+        return Look(tuple(_findings(self.site, self.version, cluster)))
 
 
 @dataclass(frozen=True)
@@ -30,18 +47,12 @@ class UpgradeStep:
     title: str = "cluster version"
 
     def look(self) -> Look:
-        """Return what has an older version. Raises FindingsError without a cluster or a version that can be read."""
+        """Return what has an older version."""
         google, spec = self.site.google(), self.site.spec
-        try:
-            GkeVersion.of(self.version)
-        except ValueError as mistake:
-            raise FindingsError(
-                "the cluster can't be upgraded", [error("version", self.version, str(mistake))]
-            ) from None
         cluster = cluster_of(google, spec)
-        if cluster is None:
-            missing = error(f"cluster {spec.name}", "none", "a cluster that exists", gcloud.create_cluster(spec))
-            raise FindingsError("the cluster can't be upgraded", [missing])
+        findings = tuple(_findings(self.site, self.version, cluster))
+        if findings or cluster is None:
+            return Look(findings)
         waiting = joined(google, spec, cluster)
         return Look(changes=() if waiting else tuple(self._changes(cluster)), waiting=waiting)
 
@@ -84,3 +95,41 @@ class UpgradeStep:
             commands=(gcloud.upgrade_node_pool(spec, name, version),),
             note="recreates all its nodes: ends the pods on them and loses what their RAM disks hold",
         )
+
+
+def _findings(site: Site, version: str, cluster: Object | None) -> Iterator[Finding]:
+    spec = site.spec
+    try:
+        wanted = GkeVersion.of(version)
+    except ValueError as mistake:
+        yield error("version", repr(version), str(mistake))
+        return
+    if cluster is None:
+        yield error(f"cluster {spec.name}", "none", "a cluster that exists", gcloud.create_cluster(spec))
+        return
+    found = GkeVersion.of(str(cluster["currentMasterVersion"]))
+    if found >= wanted:
+        return
+    offer = site.google().server_config(spec.project, spec.location)
+    offered = sorted(
+        {
+            each
+            for text in (
+                *offer.get("validMasterVersions", ()),
+                *(text for channel in offer.get("channels", ()) for text in channel.get("validVersions", ())),
+            )
+            if found < (each := GkeVersion.of(text)) and _is_next(found, each)
+        },
+        reverse=True,
+    )
+    choice = f"one of {', '.join(map(str, offered))}" if offered else "GKE offers nothing newer"
+    if not _is_next(found, wanted):
+        far = f"{wanted}, which skips a minor version of {found}: GKE upgrades a control plane by one at a time"
+        yield error("version", far, choice)
+    elif wanted not in offered:
+        yield error("version", f"{wanted}, which GKE does not offer in {spec.location}", choice)
+
+
+def _is_next(found: GkeVersion, wanted: GkeVersion) -> bool:
+    """Say whether a version is at most one minor version further."""
+    return found.major == wanted.major and wanted.minor <= found.minor + 1

@@ -61,7 +61,12 @@ class JobSetController:
         if documents and (deployment is None or image(deployment) == _image_of(documents)):
             lacking = [each for each in documents if deployment is None or not self._is_there(each)]
             if lacking:
-                return Look(absence, (self._installation(documents, lacking, defined=defined),))
+                found = "not there"
+                if deployment is not None:
+                    found = f"{len(documents) - len(lacking)} of {len(documents)} objects"
+                elif defined:
+                    found = "its Deployment is not there"
+                return Look(absence, (self._installation(documents, lacking, found),))
         if not defined:
             return Look((*absence, self._not_installed()))
         if deployment is None:
@@ -85,11 +90,12 @@ class JobSetController:
         namespace = metadata.get("namespace", "default") if resource.namespaced else None
         return self._reader.find(resource, metadata["name"], namespace) is not None
 
-    def _installation(self, documents: list[Object], lacking: list[Object], *, defined: bool) -> Change:
+    def _installation(self, documents: list[Object], lacking: list[Object], found: str) -> Change:
         def act() -> Waiting | None:
             for document in lacking:
                 self._create(document)
-            return self._availability(made)
+            # What is raised next is rolled out anew: waiting before that would be in vain.
+            return None if patch is not None else self._availability(made)
 
         path = self._spec.jobset.manifest
         (made,) = (each for each in documents if each["kind"] == "Deployment")
@@ -97,7 +103,7 @@ class JobSetController:
         return Change(
             "JobSet controller",
             "install",
-            f"{len(documents) - len(lacking)} of {len(documents)} objects" if defined else "not there",
+            found,
             f"{_image_of(documents)}: {len(documents)} objects of {path}"
             + (f"; then its manager raised to {patch.wanted}" if patch is not None else ""),
             act,

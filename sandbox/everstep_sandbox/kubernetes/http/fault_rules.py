@@ -25,7 +25,8 @@ _REASONS = {
 @dataclass(slots=True)
 class FaultRule:
     """Applies to the next `times` requests whose "METHOD path?query" matches, of those with a bearer token only to
-    that of `token` where one is given. `stall` answers a watch with headers and then nothing."""
+    that of `token` where one is given. `stall` answers a watch with headers and then nothing; `after` delays, resets
+    or refuses once the request has been carried out, as when an answer is late or lost on its way."""
 
     match: re.Pattern[str]
     times: int
@@ -34,6 +35,7 @@ class FaultRule:
     delay_seconds: float = 0.0
     reset: bool = False
     stall: bool = False
+    after: bool = False
     token: str | None = None
     message: str = "fault asked of the sandbox"
 
@@ -51,7 +53,7 @@ class FaultRules:
 
     def add(self, asked: dict[str, Any]) -> None:
         """Adds {"match": regex, "status": code, "times": n, "retryAfter": s, "delay_ms": ms, "reset": true,
-        "stall": true, "token": the only one that the rule is about, "message": what a refusal says}."""
+        "stall": true, "after": true, "token": the only one that the rule is about, "message": what a refusal says}."""
         try:
             match = re.compile(asked["match"])
         except (KeyError, TypeError, re.error) as error:
@@ -67,6 +69,7 @@ class FaultRules:
                 float(asked.get("delay_ms", 0)) / 1000,
                 bool(asked.get("reset", False)),
                 bool(asked.get("stall", False)),
+                bool(asked.get("after", False)),
                 asked.get("token"),
                 str(asked.get("message", "fault asked of the sandbox")),
             )

@@ -15,7 +15,7 @@ from everstep_sandbox.kubernetes import errors
 from everstep_sandbox.kubernetes.errors import ApiError
 from everstep_sandbox.kubernetes.http import discovery, openapi
 from everstep_sandbox.kubernetes.http.access import check_token
-from everstep_sandbox.kubernetes.http.fault_rules import FaultRules
+from everstep_sandbox.kubernetes.http.fault_rules import FaultRule, FaultRules
 from everstep_sandbox.kubernetes.http.listing import Lister, presented
 from everstep_sandbox.kubernetes.http.pod_logs import LogReader
 from everstep_sandbox.kubernetes.http.requests import Call, parse_path
@@ -73,15 +73,17 @@ class ApiServer:
             return web.Response(text="ok")
         if self._required_token is not None:
             check_token(request, self._required_token)
-        if rule := self._faults.take(request.method, request.path_qs, request.headers.get("Authorization", "")):
-            await asyncio.sleep(rule.delay_seconds)
-            if rule.reset and request.transport is not None:
-                request.transport.abort()
-                raise ConnectionResetError("fault asked of the sandbox")
-            if rule.stall:
-                return await self._watches.serve_silence(request)
-            if rule.status is not None:
-                raise rule.error()
+        rule = self._faults.take(request.method, request.path_qs, request.headers.get("Authorization", ""))
+        if rule is not None and rule.stall:
+            return await self._watches.serve_silence(request)
+        if rule is not None and not rule.after:
+            await _meet(rule, request)
+        answer = await self._answer(request, path)
+        if rule is not None and rule.after:
+            await _meet(rule, request)
+        return answer
+
+    async def _answer(self, request: web.Request, path: str) -> web.StreamResponse:
         document = await self._document(path)
         if document is not None:
             if path == "/openapi/v2" and "protobuf" in request.headers.get("Accept", ""):
@@ -163,6 +165,16 @@ class ApiServer:
         if "match" in asked:
             self._faults.add(asked)
         return _json({"dropped": dropped})
+
+
+async def _meet(rule: FaultRule, request: web.Request) -> None:
+    """Delays the request or its answer; raises where there is to be none."""
+    await asyncio.sleep(rule.delay_seconds)
+    if rule.reset and request.transport is not None:
+        request.transport.abort()
+        raise ConnectionResetError("fault asked of the sandbox")
+    if rule.status is not None:
+        raise rule.error()
 
 
 def _json(body: Any, status: int = 200) -> web.Response:
