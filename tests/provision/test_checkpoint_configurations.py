@@ -234,6 +234,16 @@ def test_why_a_node_lacks_its_driver(pod: Edit | None, event: str | None, told: 
     assert (told or "ready on 1 of 1 nodes") in str(standing)
 
 
+def test_no_secret_of_an_event_goes_into_a_wait() -> None:
+    owner = {"metadata": {"uid": "u"}, "spec": {}}
+    node = {"metadata": {"name": "n"}, "status": {}}
+    pod = {"metadata": {"name": "multitier-driver-u-abc"}, "spec": {"nodeName": "n"}, "status": {"phase": "Pending"}}
+    about = {"involvedObject": {"name": "multitier-driver-u-abc"}, "type": "Warning", "metadata": {}}
+    message = 'Failed to pull: unauthorized: {"username":"me","password":"correcthorsebattery"}'
+    told = str(drivers.standing(owner, [node], [pod], [about | {"reason": "Failed", "message": message}]))
+    assert "Failed: Failed to pull: unauthorized" in told and "correcthorsebattery" not in told
+
+
 def test_a_taint_that_the_configuration_does_not_tolerate_is_named() -> None:
     taint = {"key": "team", "value": "x", "effect": "NoSchedule"}
     node = {"metadata": {"name": "n"}, "spec": {"taints": [taint]}, "status": {}}

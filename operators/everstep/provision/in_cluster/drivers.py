@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from everstep.doctor.redaction import redact_text
+
 Object = Mapping[str, Any]
 
 FINALIZER = "checkpointing.gke.io/checkpoint-target-protection"
@@ -151,7 +153,9 @@ def _newest_warnings(events: Iterable[Object]) -> dict[str, str]:
             continue
         name = (event.get("involvedObject") or {}).get("name", "")
         when = str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"))
-        text = f"{event.get('reason')}: {' '.join(str(event.get('message', '')).split())[:600]}"
+        # It goes into logs and errors: an event may quote a login.
+        message = redact_text(" ".join(str(event.get("message", "")).split()))
+        text = f"{event.get('reason')}: {message[:600]}"
         if name not in newest or when >= newest[name][0]:
             newest[name] = (when, text)
     return {name: text for name, (_, text) in newest.items()}
