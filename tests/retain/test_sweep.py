@@ -72,7 +72,7 @@ def test_what_is_planned_goes_and_nothing_else(bucket: RealBucket) -> None:
     assert bucket.read(f"{RUN}/everstep/lease.json")["holder"] is None
     again = apply(bucket, plan)
     assert (again.swept, set(again.already)) == ([], set(report.swept))
-    assert (again.gone, again.has_freed) == (sorted(report.swept), True), "who died before telling still tells"
+    assert (again.gone, again.has_swept) == (sorted(report.swept), True), "who died before telling still tells"
 
 
 def test_what_was_swept_is_had_back_whole_and_nothing_is_written_over(folders: RealBucket) -> None:

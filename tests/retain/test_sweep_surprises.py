@@ -160,7 +160,7 @@ def test_what_was_put_back_was_not_freed(folders: RealBucket) -> None:
 
     report = apply(folders, plan, together=1, told=force)
     assert report.put_back == ["2026-03-01_00-00"]
-    assert report.freed_bytes == sum(plan.named(name).bytes or 0 for name in report.swept)  # type: ignore[union-attr]
+    assert report.swept_bytes == sum(plan.named(name).bytes or 0 for name in report.swept)  # type: ignore[union-attr]
 
 
 def test_a_trash_that_somebody_restores_from_or_put_something_into_stays(folders: RealBucket) -> None:
@@ -268,5 +268,5 @@ def test_a_sweep_that_has_nothing_to_do_leaves_no_journal(bucket: RealBucket) ->
     bucket.history(backups=2)
     plan = bucket.plan()
     assert plan.swept == ()
-    assert not apply(bucket, plan).has_freed
+    assert not apply(bucket, plan).has_swept
     assert not bucket.names(f"{RUN}/everstep/retention/sweeps/")

@@ -88,7 +88,7 @@ def _delete_begun(go: Sequence[tuple[Unit, Listing]], journal: Journal, report: 
 
 def _note(unit: Unit, done: Deleted, report: SweepReport) -> None:
     report.objects_deleted += done.objects
-    report.freed_bytes += done.bytes
+    report.swept_bytes += done.bytes
     if done.left:
         report.left |= done.left
         report.skipped[unit.name] = f"{len(done.left)} objects are left: {next(iter(done.left.values()))}"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from everstep.spec.findings import Finding
 
 Value = TypeVar("Value")
-FREED = AssetAlias("everstep-retention")
-"""Gets an event for each run that a sweep freed space of: asset `gs://bucket/run`, with what was swept."""
+SWEPT = AssetAlias("everstep-retention")
+"""Gets an event for each run that a sweep took something of, or emptied the trash of: asset `gs://bucket/run`."""
 
 
 class RetentionRefusedError(AirflowFailException):
@@ -178,7 +178,8 @@ class SweepOperator(RetentionOperator):
     What goes can be had back from the trash for as long as the run's `retention.trash_hours` say; the sweep after that
     empties it. A task that was killed goes on where it stopped. Returns the report as a dictionary: swept, already,
     skipped (with reasons), left, trash, emptied, …; a dry run returns what would go as `would_sweep`. Each run that
-    space was freed of gets an event of the asset alias `everstep-retention`, once more if a try was killed after it.
+    something was swept of, or trash emptied, gets an event of the asset alias `everstep-retention`, once more if a try
+    was killed after it.
 
     :param plan: what PlanRetentionOperator returned, or its JSON (templated)
     :param apply: whether to do it; texts such as "true" count (templated)
@@ -205,7 +206,7 @@ class SweepOperator(RetentionOperator):
         objects_per_second: float = 500.0,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("outlets", [FREED])
+        kwargs.setdefault("outlets", [SWEPT])
         super().__init__(**kwargs)
         self.plan = plan
         self.apply = apply
@@ -229,7 +230,7 @@ class SweepOperator(RetentionOperator):
         done = self.not_refused(context, lambda: self._sweep(context, target, plan))
         if done.left:
             self.log.warning("%d objects are left, which the bucket does not let go", len(done.left))
-        if done.has_freed:
+        if done.has_swept:
             self._announce(context, done)
         return done.as_dict()
 
@@ -263,13 +264,13 @@ class SweepOperator(RetentionOperator):
 
     def _announce(self, context: Context, done: SweepReport) -> None:
         events: Any = context.get("outlet_events")
-        if events is None or FREED not in (self.outlets or ()):
+        if events is None or SWEPT not in (self.outlets or ()):
             return
         # Airflow 2.11 hashes the values, so they are no lists; readers find lists.
         extra = {
             "plan": done.plan,
             "swept": tuple(done.gone),
             "emptied": tuple(done.emptied),
-            "freed_bytes": done.freed_bytes,
+            "swept_bytes": done.swept_bytes,
         }
-        events[FREED].add(Asset(f"gs://{done.bucket}/{done.run}"), extra=extra)
+        events[SWEPT].add(Asset(f"gs://{done.bucket}/{done.run}"), extra=extra)

@@ -43,6 +43,6 @@ def put_back(guard: Guard, protections: Protections, report: SweepReport) -> bul
         report.put_back.append(name)
         report.skipped[name] = protections.why(name) or "protected"
         if name in report.swept:
-            report.freed_bytes -= swept[name].bytes or 0
+            report.swept_bytes -= swept[name].bytes or 0
         report.swept = [each for each in report.swept if each != name]
         report.already = [each for each in report.already if each != name]

@@ -41,7 +41,8 @@ class SweepReport:
 
     `swept` went in this start, `already` in an earlier one. `skipped` gives reasons: these are as they were. `left`
     are objects that the bucket refused to delete, and why. `trash` names the folders that can be undone until
-    `undo_until`. Bytes are those that the plan knew of.
+    `undo_until`; what is in them is billed until they are emptied. `swept_bytes` are of what went in this start: as
+    the plan knew them, or, in a flat bucket, as they were deleted.
     """
 
     plan: str
@@ -56,7 +57,7 @@ class SweepReport:
     undo_until: str | None = None
     emptied: list[str] = field(default_factory=list)
     objects_deleted: int = 0
-    freed_bytes: int = 0
+    swept_bytes: int = 0
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,10 +70,8 @@ class SweepReport:
         return sorted({*self.already, *self.swept})
 
     @property
-    def has_freed(self) -> bool:
-        """Say whether space was freed, or will be once the trash is emptied; also by a start that died before it could
-        tell.
-        """
+    def has_swept(self) -> bool:
+        """Say whether anything went or trash was emptied; also by a start that died before it could tell."""
         return bool(self.gone or self.emptied or self.objects_deleted)
 
     def lines(self) -> list[str]:
@@ -85,7 +84,8 @@ class SweepReport:
         lines += [f"emptied {name}" for name in self.emptied]
         if self.trash and self.undo_until:
             command = f"everstep retain undo {where} --plan {self.plan}"
-            lines.append(f"until {self.undo_until} this undoes it: {command}")
+            lines.append(f"it lies in the trash, billed as before, until a sweep after {self.undo_until} empties that")
+            lines.append(f"until then this undoes it: {command}")
         return lines
 
 

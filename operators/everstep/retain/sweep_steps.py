@@ -178,7 +178,7 @@ def _into_trash(
         match bulk.outcome(answer):
             case Outcome.DONE:
                 report.swept.append(unit.name)
-                report.freed_bytes += unit.bytes or 0
+                report.swept_bytes += unit.bytes or 0
             case Outcome.GONE:
                 report.skipped[unit.name] = VANISHED
             case Outcome.EXISTS:
