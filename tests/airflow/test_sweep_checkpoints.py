@@ -131,9 +131,16 @@ def test_nothing_goes_unless_it_is_told_to_and_then_exactly_the_plan(stack: Demo
     assert set(event["extra"]["swept"]) == gone
 
 
-def test_no_run_is_a_success(stack: DemoStack, bucket: DemoBucket) -> None:
+def test_no_run_found_is_a_success_and_one_that_was_named_has_to_be_there(stack: DemoStack, bucket: DemoBucket) -> None:
+    for name in bucket.names():
+        if name.startswith(f"{NAME}/"):
+            bucket.delete(name)
+    assert not [name for name in bucket.names() if name.endswith("/everstep/run.json")], "runs of other tests"
+    run_id, state = swept(stack, runs=None, apply=True)
+    assert (state, states(stack, run_id)["retention.sweep"]) == ("success", ["skipped"]), explained(stack)
     run_id, state = swept(stack, runs="nobody", apply=True)
-    assert state == "success", states(stack, run_id)
+    assert (state, states(stack, run_id)["runs"]) == ("failed", ["failed"])
+    assert "no run nobody in gs://everstep-demo" in explained(stack)
 
 
 def test_a_person_approves_one_plan_and_rejects_another(stack: DemoStack, bucket: DemoBucket) -> None:
