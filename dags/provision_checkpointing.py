@@ -59,7 +59,7 @@ with DAG(
             title="Recreate checkpoint configurations that differ",
             description="Wipes the RAM disks of their nodes; refused while a JobSet uses them.",
         ),
-        "force": Param(False, type="boolean", title="Recreate even while a JobSet uses them"),
+        "force": Param(False, type="boolean", title="Recreate even while somebody uses them"),
     },
 ) as dag:
     what: dict[str, Any] = {
@@ -71,7 +71,7 @@ with DAG(
     # Before the cluster: a bucket that is refused has cost nothing yet.
     buckets = EnsureBucketOperator(task_id="buckets", **what)
     cluster = EnsureClusterOperator(task_id="cluster", **what)
-    node_pools = EnsureNodePoolsOperator(task_id="node_pools", **what)
+    node_pools = EnsureNodePoolsOperator(task_id="node_pools", force="{{ params.force }}", **what)
     bucket_access = EnsureBucketAccessOperator(task_id="bucket_access", **what)
     jobset = EnsureJobSetOperator(task_id="jobset", **what)
     priority_classes = EnsurePriorityClassesOperator(task_id="priority_classes", **what)

@@ -61,3 +61,8 @@ def _advice(failure: RemoteError) -> str:
     if isinstance(failure, Forbidden):
         return "; remedy: grant the Airflow connection's identity what it is refused (see `everstep permissions`)"
     return ""
+
+
+def as_flag(value: bool | str) -> bool:
+    """Return a flag as it was given or as a template rendered it."""
+    return value if isinstance(value, bool) else value.strip().lower() in ("true", "yes", "1")

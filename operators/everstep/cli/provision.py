@@ -36,7 +36,11 @@ def add_commands(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None
         action="store_true",
         help="delete and make anew a CheckpointConfiguration that differs; wipes the RAM disks of its nodes",
     )
-    parser.add_argument("--force", action="store_true", help="with --recreate: also while a JobSet uses the driver")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="recreate what is in use: with --recreate configurations, and nodes that lack the GKE metadata server",
+    )
     parser.add_argument(
         "--kubeconfig",
         default=os.environ.get("KUBECONFIG", "~/.kube/config"),

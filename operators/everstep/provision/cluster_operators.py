@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from everstep.cluster_operator import ClusterOperator
+from everstep.telling import as_flag
 
 if TYPE_CHECKING:
     from everstep.provision.changes import Step
@@ -40,20 +41,30 @@ class EnsureNodePoolsOperator(ClusterOperator):
 
     :param pools: only these pools of the cluster file, as a list or joined by commas; all if empty (templated)
     :param size: `full` gives each slice its nodes; `zero` takes them and keeps the node pools (templated)
+    :param force: give nodes the GKE metadata server, which recreates them, also while somebody runs there (templated)
     """
 
-    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools", "size")
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools", "size", "force")
 
-    def __init__(self, *, pools: Sequence[str] | str | None = None, size: str = "full", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        pools: Sequence[str] | str | None = None,
+        size: str = "full",
+        force: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.pools = pools
         self.size = size
+        self.force = force
 
     def steps(self, site: Site) -> list[Step]:
         """Return the steps, in order."""
         from everstep.provision.cloud.steps import node_pool_steps
 
-        return node_pool_steps(site, pools=as_names(self.pools) or None, size=self.size)
+        pools = as_names(self.pools) or None
+        return node_pool_steps(site, pools=pools, size=self.size, force=as_flag(self.force))
 
 
 class DeleteNodePoolsOperator(ClusterOperator):

@@ -20,13 +20,14 @@ def all_steps(site: Site, *, recreate: bool = False, force: bool = False) -> lis
     """Return every step, from APIs to the driver on each node.
 
     :param recreate: a CheckpointConfiguration that differs is deleted and made anew, which wipes its RAM disks
-    :param force: also while a JobSet uses them
+    :param force: also while a JobSet uses them; and recreate nodes that lack the GKE metadata server while somebody
+        runs on them
     """
     from everstep.provision.cloud.steps import cloud_steps
     from everstep.provision.in_cluster.steps import in_cluster_steps
     from everstep.provision.way_in import WayInStep
 
-    return [*cloud_steps(site), WayInStep(site), *in_cluster_steps(site, recreate=recreate, force=force)]
+    return [*cloud_steps(site, force=force), WayInStep(site), *in_cluster_steps(site, recreate=recreate, force=force)]
 
 
 def provision(site: Site, steps: Iterable[Step], mode: Mode, tell: Callable[[str], None]) -> Report:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from everstep.cluster_operator import ClusterOperator
+from everstep.telling import as_flag
 
 if TYPE_CHECKING:
     from everstep.provision.changes import Step
@@ -134,8 +135,3 @@ class FinishUpgradeOperator(InClusterOperator):
         from everstep.provision.upgrade import after_upgrade
 
         return after_upgrade(site, self.upgrade)
-
-
-def as_flag(value: bool | str) -> bool:
-    """Return a flag as it was given or as a template rendered it."""
-    return value if isinstance(value, bool) else value.strip().lower() in ("true", "yes", "1")

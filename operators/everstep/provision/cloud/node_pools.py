@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from everstep.launch import labels
 from everstep.provision.changes import Change, Look
 from everstep.provision.cloud import bodies, gcloud, terraform
 from everstep.provision.cloud.node_pool_differences import differences, message_of
 from everstep.provision.cloud.under_way import begun, cluster_of, joined
+from everstep.provision.in_cluster import users
+from everstep.provision.in_cluster.reading import Reader
+from everstep.provision.way_in import WayInStep
 from everstep.spec.findings import Finding, error, errors_of, warning
 
 if TYPE_CHECKING:
@@ -27,11 +31,13 @@ class NodePoolsStep:
 
     :param pools: only these pools of the cluster file; all of them if None
     :param size: `full` gives each slice its nodes, `zero` takes the nodes of all and keeps the node pools
+    :param force: recreate nodes for the GKE metadata server also while somebody runs on them
     """
 
     site: Site
     pools: tuple[str, ...] | None = None
     size: Size = "full"
+    force: bool = False
     title: str = "node pools"
 
     def look(self) -> Look:
@@ -54,7 +60,25 @@ class NodePoolsStep:
             for name, pool in wanted
             for each in self._changes(name, pool, there.get(name), new_cluster=cluster is None)
         ]
+        if not self.force:
+            recreated = [name for name, _ in wanted if name in there and _lacks_metadata(there[name])]
+            findings += [finding for name in recreated for finding in self._in_use(name, there[name])]
         return Look(tuple(findings), tuple(changes))
+
+    def _in_use(self, name: str, found: Object) -> Iterator[Finding]:
+        """Return an error for everybody whose pods would end because the nodes of a pool are made anew."""
+        if found.get("status") == "ERROR" or self.site.google().node_pool_size(found) == 0:
+            return
+        where = f"node pool {name}"
+        expected = "nobody there: the GKE metadata server recreates all its nodes, and ends every pod on them"
+        way = WayInStep(self.site).look().findings
+        if way:
+            # Another cluster would show nobody.
+            yield error(where, f"who runs on its nodes can't be seen: {way[0].found}", expected, way[0].remedy)
+            return
+        running = users.workloads(Reader(self.site), {labels.NODE_POOL: name})
+        for user in running:
+            yield error(where, f"{user} runs on its nodes", expected, "suspend it, or wait for its end, or force it")
 
     def _changes(self, name: str, pool: PoolSpec, found: Object | None, *, new_cluster: bool) -> Iterator[Change]:
         if found is None:
@@ -67,7 +91,7 @@ class NodePoolsStep:
             if self.size == "full":
                 yield self._create(name, pool)
             return
-        if ((found.get("config") or {}).get("workloadMetadataConfig") or {}).get("mode") != "GKE_METADATA":
+        if _lacks_metadata(found):
             yield self._give_metadata(name, pool)
         if (found.get("autoscaling") or {}).get("enabled"):
             # Its size is the autoscaler's: flex-start nodes come and go with the pods that ask for them.
@@ -214,6 +238,10 @@ def _wanted(site: Site, pools: tuple[str, ...] | None) -> Iterator[tuple[str, Po
                 yield name, kind
 
 
+def _lacks_metadata(pool: Object) -> bool:
+    return ((pool.get("config") or {}).get("workloadMetadataConfig") or {}).get("mode") != "GKE_METADATA"
+
+
 def _is_ours(pool: Object) -> bool:
     labels = (pool.get("config") or {}).get("resourceLabels") or {}
     return all(labels.get(key) == value for key, value in bodies.LABELS.items())
@@ -225,8 +253,7 @@ def _without_metadata(site: Site, there: dict[str, Object], wanted: set[str]) ->
     mine = {name for pool in site.spec.pools for name in site.spec.node_pool_names(pool)}
     for name, pool in there.items():
         config = pool.get("config") or {}
-        mode = (config.get("workloadMetadataConfig") or {}).get("mode")
-        if name not in wanted | mine and config.get("machineType") in covered and mode != "GKE_METADATA":
+        if name not in wanted | mine and config.get("machineType") in covered and _lacks_metadata(pool):
             yield warning(
                 f"node pool {name}",
                 f"{config['machineType']} without the GKE metadata server: the checkpoint driver gets no token there",

@@ -17,15 +17,18 @@ if TYPE_CHECKING:
     from everstep.provision.site import Site
 
 
-def cloud_steps(site: Site) -> list[Step]:
-    """Return all steps. Buckets come before the cluster, since one that is refused costs nothing then."""
+def cloud_steps(site: Site, *, force: bool = False) -> list[Step]:
+    """Return all steps. Buckets come before the cluster, since one that is refused costs nothing then.
+
+    :param force: recreate nodes that lack the GKE metadata server also while somebody runs on them
+    """
     return [
         InputStep(site),
         ApisStep(site),
         KeysStep(site),
         BucketsStep(site),
         ClusterStep(site),
-        NodePoolsStep(site),
+        NodePoolsStep(site, force=force),
         # IAM refuses principals of a Workload Identity pool that no cluster has made yet.
         BucketAccessStep(site),
     ]
@@ -41,16 +44,19 @@ def cluster_steps(site: Site) -> list[Step]:
     return [InputStep(site), ClusterStep(site)]
 
 
-def node_pool_steps(site: Site, *, pools: tuple[str, ...] | None = None, size: str = "full") -> list[Step]:
+def node_pool_steps(
+    site: Site, *, pools: tuple[str, ...] | None = None, size: str = "full", force: bool = False
+) -> list[Step]:
     """Return the steps that make and size node pools.
 
     :param size: `full` or `zero`
+    :param force: recreate nodes that lack the GKE metadata server also while somebody runs on them
     """
     findings = [*unknown_pools(site, pools or ())]
     if size not in ("full", "zero"):
         findings.append(error("size", repr(size), "full or zero"))
     raise_on_errors("node pools can't be sized", findings)
-    return [InputStep(site), NodePoolsStep(site, pools, size)]  # type: ignore[arg-type]
+    return [InputStep(site), NodePoolsStep(site, pools, size, force)]  # type: ignore[arg-type]
 
 
 def node_pool_deletion_steps(site: Site, pools: tuple[str, ...]) -> list[Step]:

@@ -14,6 +14,8 @@ from everstep.spec.findings import Finding, error
 from everstep.watch import run_state
 from everstep.watch.run_state import Phase
 
+# Who owns the pods that come and go with a node.
+_OF_NODES = frozenset({"DaemonSet", "Node"})
 LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -58,6 +60,22 @@ def pods(reader: Reader, selector: Mapping[str, str]) -> list[Object]:
         for pod in reader.list_all(PODS, fields=LIVE_PODS)
         if (pod.get("spec") or {}).get("nodeName") in nodes and _has_volume(pod["spec"])
     ]
+
+
+def workloads(reader: Reader, selector: Mapping[str, str]) -> list[User]:
+    """Return everybody whose pods run on nodes that `selector` chooses; what every node has is nobody's work."""
+    query = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    nodes = {node["metadata"]["name"] for node in reader.list_all(NODES, labels=query)}
+    found = {}
+    for pod in reader.list_all(PODS, fields=LIVE_PODS) if nodes else ():
+        metadata = pod["metadata"]
+        owners = {owner.get("kind") for owner in metadata.get("ownerReferences") or ()}
+        if (pod.get("spec") or {}).get("nodeName") not in nodes or owners & _OF_NODES:
+            continue
+        jobset = (metadata.get("labels") or {}).get(labels.JOBSET_NAME)
+        user = User("JobSet" if jobset else "Pod", metadata["namespace"], jobset or metadata["name"])
+        found[str(user)] = user
+    return [found[key] for key in sorted(found)]
 
 
 def refusals(where: str, users: Sequence[User], lost: str) -> list[Finding]:
