@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doctor.clinic import flat, only, remedy, root, shows
+from tests.doctor.clinic import Clinic, flat, only, remedy, root, shows
 
 from everstep.clients.resources import (
     CHECKPOINT_CONFIGURATIONS,
@@ -102,6 +102,20 @@ def test_a_healthy_cluster_and_a_run_that_just_began_are_not_alarming(sandbox: S
     assert evidence.unread == {}
     assert evidence.saw("cluster", "buckets", "bucket-policies", "run-folder", "nodes", "events", "jobs")
     assert any(place.endswith("/replication-worker") for place in evidence.logs)
+
+
+@shows("cluster-elsewhere")
+def test_a_kubeconfig_that_leads_to_another_cluster_is_told_first(
+    sandbox: Sandbox, spec: TrainingSpec, bare_kubernetes: Any
+) -> None:
+    astray = Clinic(bare_kubernetes.kubeconfig, sandbox.known.storage, sandbox.known.google)
+    first, *_ = astray.examine(Target.of_cluster(spec.cluster_spec))
+    astray.close()
+    assert first.symptom == "cluster-elsewhere"
+    assert first.cause.startswith(f"{bare_kubernetes.address} was asked")
+    assert sandbox.known.kubernetes.removeprefix("http://") in first.evidence[0]
+    assert remedy(first).startswith("gcloud container clusters get-credentials sandbox --location=us-east5-a")
+    assert "configuration-missing" in [each.symptom for each in first.consequences]
 
 
 @shows("driver-denied", "driver-not-ready")
@@ -239,7 +253,7 @@ def test_a_wait_that_fails_on_the_command_line_is_explained(
     finally:
         sandbox.cluster.delete(CHECKPOINT_CONFIGURATIONS, "third")
     waited, *said = failure.value.findings
-    assert waited.object == "the driver of third" and "overlaps with existing configuration" in waited.found
+    assert waited.object == "CheckpointConfiguration third" and "overlaps with existing configuration" in waited.found
     assert [each.object for each in said] == ["CheckpointConfiguration third"]
     assert "kubectl delete checkpointconfiguration third" in said[0].remedy
 

@@ -48,6 +48,9 @@ KINDS: dict[str, str] = {
 }
 """What evidence there is, by the name of its file in a bundle."""
 
+TRUSTED = "trustedByClient"
+"""Added to GKE's description of the cluster: whether the client trusts the cluster's own authority alone."""
+
 
 @dataclass(frozen=True)
 class Target:

@@ -21,10 +21,11 @@ from everstep.clients.resources import (
     Resource,
 )
 from everstep.doctor import objects
-from everstep.doctor.evidence import Evidence, Object, Target
+from everstep.doctor.evidence import TRUSTED, Evidence, Object, Target
 from everstep.doctor.folder import read_folder
 from everstep.doctor.rules.replicator import DRIVER_CONTAINER
 from everstep.launch import labels
+from everstep.provision.cloud.endpoints import is_trusted
 
 if TYPE_CHECKING:
     from everstep.clients.google import GoogleCloud
@@ -99,7 +100,7 @@ def _plan(evidence: Evidence, sources: Sources) -> Iterator[tuple[str, Read]]:
     else:
         evidence.unread["version"] = sources.why.get("cluster", "no way to the cluster was given")
     if sources.google is not None and target.project:
-        yield from _google_plan(target, sources.google)
+        yield from _google_plan(target, sources.google, sources.cluster)
     else:
         evidence.unread["cluster"] = sources.why.get("google", "no way to Google Cloud's APIs was given")
     if sources.bucket is not None and target.buckets:
@@ -120,7 +121,7 @@ def _cluster_plan(evidence: Evidence, client: KubernetesClient) -> Iterator[tupl
         return lambda: _present(client.find(resource, name, where))
 
     definitions = (CHECKPOINT_DEFINITION, JOBSET_DEFINITION)
-    yield "version", lambda: [{"gitVersion": client.version()}]
+    yield "version", lambda: [{"gitVersion": client.version(), "server": client.server().url}]
     if "version" in evidence.unread:
         # Who does not answer once is not waited for twenty times.
         return
@@ -161,7 +162,7 @@ def _cluster_plan(evidence: Evidence, client: KubernetesClient) -> Iterator[tupl
         )
 
 
-def _google_plan(target: Target, google: GoogleCloud) -> Iterator[tuple[str, Read]]:
+def _google_plan(target: Target, google: GoogleCloud, client: KubernetesClient | None) -> Iterator[tuple[str, Read]]:
     silent: list[Unavailable] = []
 
     def cluster() -> list[Object]:
@@ -170,7 +171,10 @@ def _google_plan(target: Target, google: GoogleCloud) -> Iterator[tuple[str, Rea
         except Unavailable as failure:
             silent.append(failure)
             raise
-        return [{key: value for key, value in (found or {}).items() if key not in _CLUSTER_FIELDS_LEFT_OUT}]
+        if found is None:
+            return []
+        kept = {key: value for key, value in found.items() if key not in _CLUSTER_FIELDS_LEFT_OUT}
+        return [{**kept, TRUSTED: _trusts(client, found)}]
 
     def operations() -> list[Object]:
         found = google.operations(target.project, target.location)
@@ -232,6 +236,14 @@ def _logs_to_read(evidence: Evidence) -> Iterator[tuple[str, str, str]]:
         states = {container: state for container, state, _ in objects.container_states(pod)}
         if "waiting" not in states.get(DRIVER_CONTAINER, {"waiting": {}}):
             yield CHECKPOINTING_NAMESPACE, objects.name(pod), DRIVER_CONTAINER
+
+
+def _trusts(client: KubernetesClient | None, cluster: Object) -> bool:
+    """Say whether the client takes only an answer that the cluster's own authority vouches for."""
+    try:
+        return client is not None and is_trusted(client.server(), cluster)
+    except RemoteError:
+        return False
 
 
 def _known(read: Read) -> list[Object]:

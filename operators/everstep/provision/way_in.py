@@ -7,25 +7,20 @@ cluster it has an address of its own; there the certificate authority that the c
 
 from __future__ import annotations
 
-import base64
 import shlex
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from everstep.clients.errors import NotConfigured, NotFound
 from everstep.provision.changes import Look
 from everstep.provision.cloud import gcloud
+from everstep.provision.cloud.endpoints import address, addresses, is_trusted
 from everstep.provision.cloud.under_way import cluster_of
 from everstep.spec.findings import error, warning
 
 if TYPE_CHECKING:
-    from everstep.clients.kubernetes import Server
     from everstep.provision.site import Site
-
-Object = Mapping[str, Any]
 
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
@@ -54,7 +49,7 @@ class WayInStep:
             self.site.refuse_cluster(found)
             return Look((warning(where, found, wanted, f"once there is one: {self._remedy()}"),))
         known = sorted(set(addresses(cluster)))
-        if address(server.url) in known or _is_trusted(server, cluster):
+        if address(server.url) in known or is_trusted(server, cluster):
             return Look()
         found = f"it leads to {server.url}"
         self.site.refuse_cluster(f"{found}, not to cluster {spec.name}")
@@ -68,30 +63,3 @@ class WayInStep:
         if Path(kubeconfig) == DEFAULT_KUBECONFIG.expanduser():
             return command
         return f"KUBECONFIG={shlex.quote(kubeconfig)} {command}"
-
-
-def addresses(cluster: Object) -> Iterator[str]:
-    """Return, as `host:port`, every address of its API that GKE reports: DNS name, public and private ones."""
-    endpoints = cluster.get("controlPlaneEndpointsConfig") or {}
-    dns, ip = endpoints.get("dnsEndpointConfig") or {}, endpoints.get("ipEndpointsConfig") or {}
-    private = cluster.get("privateClusterConfig") or {}
-    reported = (
-        cluster.get("endpoint"),
-        dns.get("endpoint"),
-        *(each.get(field) for each in (ip, private) for field in ("publicEndpoint", "privateEndpoint")),
-    )
-    for each in reported:
-        if each:
-            yield address(f"https://{each}")
-
-
-def address(url: str) -> str:
-    """Return `host:port` of a server's URL."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
-
-
-def _is_trusted(server: Server, cluster: Object) -> bool:
-    """Say whether the client takes only an answer that the cluster's own authority vouches for."""
-    encoded = (cluster.get("masterAuth") or {}).get("clusterCaCertificate") or ""
-    return bool(encoded) and server.authority.split() == base64.b64decode(encoded).decode(errors="replace").split()

@@ -17,12 +17,13 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from everstep.clients.errors import NotConfigured
 from everstep.clients.resources import PRIORITY_CLASSES
 from everstep.provision.changes import Mode
+from everstep.provision.cloud.endpoints import address, addresses
 from everstep.provision.everything import all_steps, provision
 from everstep.provision.in_cluster.steps import in_cluster_steps
 from everstep.provision.in_cluster_operators import EnsurePriorityClassesOperator
 from everstep.provision.site import Site
 from everstep.provision.steps import survey
-from everstep.provision.way_in import WayInStep, address, addresses
+from everstep.provision.way_in import WayInStep
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.findings import FindingsError, Severity
 

@@ -10,7 +10,8 @@ from everstep.clients.resources import CHECKPOINT_DEFINITION
 from everstep.doctor import objects
 from everstep.doctor.case import Case
 from everstep.doctor.diagnosis import Confidence, Diagnosis, Symptom, quote
-from everstep.doctor.evidence import Object
+from everstep.doctor.evidence import TRUSTED, Object
+from everstep.provision.cloud.endpoints import address, addresses
 from everstep.spec.findings import Severity
 
 # A failure that is older says nothing about today.
@@ -23,6 +24,11 @@ _QUOTA = re.compile(r"quota", re.IGNORECASE)
 SYMPTOMS = (
     Symptom("api-disabled", "an API of the project is not enabled"),
     Symptom("cluster-unreachable", "the cluster's API does not answer"),
+    Symptom(
+        "cluster-elsewhere",
+        "another cluster was asked than GKE knows by that name",
+        ("jobset-missing", "priority-missing", "priority-differs", "addon-off", "configuration-missing"),
+    ),
     Symptom(
         "workload-identity-off",
         "the cluster has no Workload Identity",
@@ -79,6 +85,24 @@ def unreachable(case: Case) -> Iterator[Diagnosis]:
             f"gcloud container clusters describe {target.gcloud_cluster} "
             "--format='yaml(status,endpoint,controlPlaneEndpointsConfig,masterAuthorizedNetworksConfig)'",
         ),
+    )
+
+
+def elsewhere(case: Case) -> Iterator[Diagnosis]:
+    """Does the kubeconfig, or the connection, lead to the cluster that GKE describes?"""
+    asked, cluster = case.evidence.one("version"), case.evidence.one("cluster")
+    if asked is None or cluster is None or not asked.get("server") or cluster.get(TRUSTED):
+        return
+    known = sorted(set(addresses(cluster)))
+    if not known or address(asked["server"]) in known:
+        return
+    yield Diagnosis(
+        "cluster-elsewhere",
+        f"cluster {case.target.cluster}",
+        f"{asked['server']} was asked, which is none of its addresses: whatever is said of pods, nodes and drivers is "
+        "of another cluster",
+        (quote(f"GKE reports {', '.join(known)}"),),
+        (f"gcloud container clusters get-credentials {case.target.gcloud_cluster}",),
     )
 
 
@@ -232,7 +256,7 @@ def operations(case: Case) -> Iterator[Diagnosis]:
         )
 
 
-RULES = (disabled, unreachable, workload_identity, addons, status, operations)
+RULES = (disabled, unreachable, elsewhere, workload_identity, addons, status, operations)
 
 
 def _capacity(case: Case, where: str, texts: list[str]) -> Diagnosis | None:
