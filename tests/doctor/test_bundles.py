@@ -16,7 +16,7 @@ from tests.doctor.clinic import Clinic, flat
 
 from everstep.clients.resources import JOBSETS, PODS
 from everstep.doctor import bundle
-from everstep.doctor.diagnose import diagnose
+from everstep.doctor.diagnose import blind_spots, diagnose
 from everstep.doctor.evidence import Evidence, Target
 from everstep.doctor.redaction import REMOVED, redact, redact_text
 from everstep.launch import labels, manifest
@@ -190,6 +190,31 @@ def test_a_broken_part_of_a_bundle_is_a_blind_spot(tmp_path: Path) -> None:
     found = bundle.read(written)
     assert not found.saw("pods") and found.saw("nodes")
     assert "no list of objects" in found.unread["pods"]
+
+
+def test_odd_evidence_silences_no_other_rule(tmp_path: Path) -> None:
+    place = bundle.write(
+        Evidence(Target(cluster="tokyo"), objects={"definitions": [], "nodes": []}), tmp_path / "bundle"
+    )
+    assert oct(place.stat().st_mode & 0o777) == "0o700"
+    (place / "objects" / "pods.json").write_text('[{"spec": 5}, {"metadata": null}]')
+    evidence = bundle.read(place)
+    assert "jobset-missing" in [each.symptom for each in diagnose(evidence)]
+    assert any("the rule can't read it" in spot for spot in blind_spots(evidence))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"taken": "yesterday", "target": {}},
+        {"taken": 5, "target": {}},
+        {"taken": "2026-11-30T10:00:00", "target": {"buckets": 3}},
+    ],
+)
+def test_a_manifest_that_nobody_wrote_is_refused(tmp_path: Path, manifest: dict[str, Any]) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, **manifest}))
+    with pytest.raises(FindingsError, match="can't be read"):
+        bundle.read(tmp_path)
 
 
 class Place:

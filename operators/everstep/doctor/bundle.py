@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ def write(evidence: Evidence, directory: Path) -> Path:
     aside = directory.with_name(f".{directory.name}.{os.getpid()}")
     try:
         shutil.rmtree(aside, ignore_errors=True)
-        (aside / "objects").mkdir(parents=True)
+        # What is in it is for those who collect it.
+        aside.mkdir(mode=0o700, parents=True)
+        (aside / "objects").mkdir()
         (aside / "logs").mkdir()
         for kind, found in clean.objects.items():
             _write(aside / "objects" / f"{kind}.json", found)
@@ -72,17 +74,12 @@ def refuse_existing(directory: Path) -> None:
 
 def read(directory: Path) -> Evidence:
     """Return the evidence of a bundle. Raises FindingsError when it is none, or a newer one."""
-    manifest = _manifest(directory)
-    evidence = Evidence(
-        Target.of(manifest["target"]),
-        datetime.fromisoformat(manifest["taken"]),
-        unread=dict(manifest.get("unread") or {}),
-    )
+    evidence = _described(directory, _manifest(directory))
     for path in sorted((directory / "objects").glob("*.json")):
         found = _read(path)
         if path.stem not in KINDS:
             continue
-        if isinstance(found, list):
+        if isinstance(found, list) and all(isinstance(each, dict) for each in found):
             evidence.objects[path.stem] = found
         else:
             evidence.unread[path.stem] = f"{path.name} of the bundle is no list of objects"
@@ -91,6 +88,19 @@ def read(directory: Path) -> Evidence:
         if isinstance(found, dict) and isinstance(found.get("text"), str):
             evidence.logs[str(found.get("place"))] = found["text"]
     return evidence
+
+
+def _described(directory: Path, manifest: dict[str, Any]) -> Evidence:
+    """Return the evidence that a manifest announces, without objects."""
+    try:
+        taken = datetime.fromisoformat(manifest["taken"])
+        taken = taken if taken.tzinfo is not None else taken.replace(tzinfo=UTC)
+        return Evidence(Target.of(manifest["target"]), taken, unread=dict(manifest.get("unread") or {}))
+    except (AttributeError, TypeError, ValueError) as mistake:
+        raise FindingsError(
+            "the bundle can't be read",
+            [error(str(directory / MANIFEST), str(mistake), "what `everstep collect` wrote", "collect it again")],
+        ) from mistake
 
 
 def _manifest(directory: Path) -> dict[str, Any]:

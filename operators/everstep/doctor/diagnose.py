@@ -52,17 +52,26 @@ _CONFIDENCES = list(Confidence)
 
 def diagnose(evidence: Evidence, now: datetime | None = None) -> list[Diagnosis]:
     """Return what is wrong, the worst first, each with what follows from it. Nothing found does not mean healthy:
-    `blind_spots` says what could not be looked at.
+    `blind_spots` says what could not be looked at. A rule that odd evidence confuses is one, and the others go on.
 
     :param now: aware; when the evidence was taken, unless given
     """
     case = Case(evidence, now or evidence.taken)
-    return fold(merge([each for rule in RULES for each in rule(case)]))
+    return fold(merge([each for rule in RULES for each in _found(rule, case)]))
 
 
 def blind_spots(evidence: Evidence) -> list[str]:
     """Return what could not be looked at, and why."""
     return [f"{KINDS.get(kind, kind)}: {why}" for kind, why in evidence.unread.items()]
+
+
+def _found(rule: Rule, case: Case) -> list[Diagnosis]:
+    try:
+        return list(rule(case))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as confusion:
+        name = f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}"
+        case.evidence.unread[f"what the rule {name} looks at"] = f"the rule can't read it: {confusion!r}"
+        return []
 
 
 def merge(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
