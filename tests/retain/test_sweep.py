@@ -167,11 +167,16 @@ def test_what_is_forced_while_it_is_swept_is_put_back(folders: RealBucket) -> No
     [
         (lambda bucket: bucket.delete(f"{RUN}/2026-03-05_00-00/{RUN}-s500-n1-w0.meta"), "not as complete"),
         (lambda bucket: bucket.run_record(lineage="second", bound_step=300), "second"),
-        (lambda bucket: bucket.run_record(nodes=4), "'nodes': 4"),
+        (
+            lambda bucket: bucket.run_record(quarantined=["2026-03-05_00-00"]),
+            "quarantined .'2026-03-05_00-00'.; expected",
+        ),
+        (lambda bucket: bucket.put(f"{RUN}/everstep/run.json", "{"), "may restore is not known"),
+        (lambda bucket: bucket.run_record(nodes=4), "nodes 4; expected nodes 2, as planned"),
         (lambda bucket: bucket.put(f"{RUN}/everstep/pins.json", "[]"), "pins"),
         (lambda bucket: bucket.put(f"{RUN}/everstep/retention/sweeps/HASH.json", "[]"), "can't be read"),
     ],
-    ids=["torn", "taken back", "resized", "pins", "journal"],
+    ids=["torn", "taken back", "quarantined", "unreadable", "resized", "pins", "journal"],
 )
 def test_a_sweep_does_not_begin_when_what_it_relied_on_changed(bucket: RealBucket, change: Any, expected: str) -> None:
     bucket.history()
@@ -190,7 +195,7 @@ def test_a_sweep_does_not_begin_when_what_it_relied_on_changed(bucket: RealBucke
 def test_a_run_that_was_launched_again_is_swept(bucket: RealBucket) -> None:
     bucket.history()
     plan = bucket.plan()
-    bucket.run_record(launch=2)
+    bucket.run_record(launch=2, data_parallelism=1)
     assert set(apply(bucket, plan).swept) == OLD
 
 

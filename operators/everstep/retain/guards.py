@@ -6,7 +6,6 @@ Everstep's records in it (lease, run.json, pins). Only what changed is read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -169,15 +168,18 @@ class Guard:
                 "data_parallelism": shape.data_parallelism,
             }
         try:
-            record = json.loads(body or b"{}")
-            found = {key: record.get(key) for key in expected}
-            found["quarantined"] = sorted(record.get("quarantined") or ())
-        except (ValueError, AttributeError, TypeError):
-            found = {"run.json": "unreadable"}
-        # A run without data parallelism is written as None or as 1.
-        found_parts, expected_parts = ({k: v for k, v in each.items() if v != 1} for each in (found, expected))
-        if found_parts != expected_parts:
-            self._stop([self._finding(self.folder.run_record, f"{found}", f"{expected}, as planned")])
+            record = records.parse_run_record(self.folder, body)
+        except RetentionRefused as refused:
+            raise SweepStopped(refused.title, refused.findings) from None
+        found = {key: record.get(key) for key in expected}
+        found["quarantined"] = sorted(found["quarantined"] or ())
+        other = [key for key in expected if found[key] != expected[key]]
+        if "data_parallelism" in other and {found["data_parallelism"], expected["data_parallelism"]} == {None, 1}:
+            # Both say that there is none.
+            other.remove("data_parallelism")
+        if other:
+            shown, planned = (", ".join(f"{key} {each[key]!r}" for key in other) for each in (found, expected))
+            self._stop([self._finding(self.folder.run_record, shown, f"{planned}, as planned")])
 
     def _pinned(self, body: bytes | None) -> tuple[str, ...]:
         if body is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -59,6 +59,11 @@ class SweepReport:
     objects_deleted: int = 0
     swept_bytes: int = 0
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> SweepReport:
+        """Return the report of a journal, also of one that another version of Everstep wrote."""
+        return cls(**{each.name: document[each.name] for each in fields(cls) if each.name in document})
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -50,7 +50,7 @@ def sweep(plan: RetentionPlan, settings: SweepSettings) -> bulk.BulkSteps[SweepR
         raise RetentionRefused("the plan is not applied again", [finding])
     guard = Guard(plan, folder, settings)
     if journal.state == "applied":
-        report = SweepReport(**(journal.report or report.as_dict()))
+        report = SweepReport.of(journal.report or report.as_dict())
         report.already, report.swept = sorted({*report.already, *report.swept}), []
         report.emptied, report.objects_deleted = [], 0
         protections = yield from guard.look()
