@@ -13,6 +13,8 @@ from tests.retain.real_bucket import RealBucket
 from everstep_sandbox.airflow_stack import FINISHED
 from everstep_sandbox.demo.stack import DemoStack
 
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(420)]
+
 DAG = "sweep_checkpoints"
 NAME = "swept-run"
 OTHER = "other-run"
