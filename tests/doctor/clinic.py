@@ -12,7 +12,7 @@ from everstep.clients.access import ClusterAccess, GoogleAccess, StorageAccess
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import Resource
 from everstep.clients.storage import BucketClient
-from everstep.doctor.diagnose import diagnose
+from everstep.doctor.diagnose import blind_spots, diagnose
 from everstep.doctor.diagnosis import Diagnosis
 from everstep.doctor.evidence import Evidence, Target
 from everstep.doctor.gather import gather
@@ -84,7 +84,10 @@ class Clinic:
     def examine(self, target: Target, *, later: float = 0.0, logs: int = 100) -> list[Diagnosis]:
         """Look now, and judge as if so many seconds had passed: grace times are not waited for."""
         evidence = self.evidence(target, logs=logs)
-        return diagnose(evidence, evidence.taken + timedelta(seconds=later))
+        found = diagnose(evidence, evidence.taken + timedelta(seconds=later))
+        # What a real API shows confuses no rule.
+        assert not [spot for spot in blind_spots(evidence) if "the rule can't read it" in spot]
+        return found
 
     def until(self, target: Target, symptom: str, *, seconds: float = 30.0, later: float = 0.0) -> list[Diagnosis]:
         """Look again and again until the symptom shows."""

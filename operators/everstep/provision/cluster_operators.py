@@ -41,7 +41,8 @@ class EnsureNodePoolsOperator(ClusterOperator):
 
     :param pools: only these pools of the cluster file, as a list or joined by commas; all if empty (templated)
     :param size: `full` gives each slice its nodes; `zero` takes them and keeps the node pools (templated)
-    :param force: give nodes the GKE metadata server, which recreates them, also while somebody runs there (templated)
+    :param force: take nodes, or give them the GKE metadata server, which recreates them, also while somebody runs
+        there (templated)
     """
 
     template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools", "size", "force")
@@ -71,19 +72,21 @@ class DeleteNodePoolsOperator(ClusterOperator):
     """Delete the node pools of some pools of the cluster file, with their nodes; no others.
 
     :param pools: pools of the cluster file, as a list or joined by commas (templated)
+    :param force: also while somebody runs on their nodes (templated)
     """
 
-    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools")
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "pools", "force")
 
-    def __init__(self, *, pools: Sequence[str] | str, **kwargs: Any) -> None:
+    def __init__(self, *, pools: Sequence[str] | str, force: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pools = pools
+        self.force = force
 
     def steps(self, site: Site) -> list[Step]:
         """Return the steps, in order."""
         from everstep.provision.cloud.steps import node_pool_deletion_steps
 
-        return node_pool_deletion_steps(site, as_names(self.pools))
+        return node_pool_deletion_steps(site, as_names(self.pools), force=as_flag(self.force))
 
 
 class UpgradeClusterOperator(ClusterOperator):

@@ -84,10 +84,12 @@ def test_the_stages_one_after_the_other(
     assert cloud.mutations() == before
 
     resize = cluster_operators.EnsureNodePoolsOperator(
-        task_id="park", cluster=spec, mode="apply", pools="v6e-2x4", size="zero", deferrable=False
+        task_id="park", cluster=spec, mode="apply", pools="v6e-2x4", size="zero", force=True, deferrable=False
     )
     assert [one["wanted"] for one in carried_out(resize)["done"]] == ["0 nodes", "0 nodes"]
-    delete = cluster_operators.DeleteNodePoolsOperator(task_id="delete", cluster=spec, mode="apply", pools=["v6e-2x4"])
+    delete = cluster_operators.DeleteNodePoolsOperator(
+        task_id="delete", cluster=spec, mode="apply", pools=["v6e-2x4"], force=True
+    )
     assert [one["action"] for one in carried_out(delete)["done"]] == ["delete", "delete"]
 
 

@@ -426,13 +426,13 @@ def test_node_pools_are_emptied_filled_and_deleted_when_asked(cloud: Any, client
         return {pool["name"]: client.node_pool_size(pool) for pool in client.node_pools(*PLACE, "tokyo")}
 
     with cloud.site(spec) as site:
-        report = provision(site, node_pool_steps(site, size="zero"), Mode.APPLY, print)
+        report = provision(site, node_pool_steps(site, size="zero", force=True), Mode.APPLY, print)
         assert "loses what their RAM disks hold" in report.done[0]["note"]
         assert sizes() == {"default-pool": 2, "v6e-2x4-0": 0, "v6e-2x4-1": 0}
         report = provision(site, node_pool_steps(site, pools=("v6e-2x4",)), Mode.APPLY, print)
         assert [one["action"] for one in report.done] == ["resize", "resize"]
         assert sizes() == {"default-pool": 2, "v6e-2x4-0": 2, "v6e-2x4-1": 2}
-        provision(site, node_pool_deletion_steps(site, ("v6e-2x4",)), Mode.APPLY, print)
+        provision(site, node_pool_deletion_steps(site, ("v6e-2x4",), force=True), Mode.APPLY, print)
         assert sizes() == {"default-pool": 2}
         with pytest.raises(FindingsError, match="one of v6e-2x4"):
             node_pool_steps(site, pools=("v5p",))

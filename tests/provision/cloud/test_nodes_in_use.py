@@ -14,7 +14,7 @@ from everstep.clients.resources import NODES, PODS
 from everstep.launch import labels
 from everstep.provision.changes import Look
 from everstep.provision.cloud import bodies
-from everstep.provision.cloud.steps import node_pool_steps
+from everstep.provision.cloud.steps import node_pool_deletion_steps, node_pool_steps
 from everstep.provision.site import Site
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.findings import errors_of
@@ -67,6 +67,11 @@ def test_a_training_that_runs_there_is_named(
     seed(cloud, spec, bare_kubernetes.address.removeprefix("http://"))
     (finding,) = errors_of(look(cloud, spec, kubeconfig).findings)
     assert (finding.object, finding.found) == ("node pool v6e-2x4-0", "JobSet default/lm runs on its nodes")
+    with Site(spec, folder=cloud.folder, kubeconfig=kubeconfig) as site:
+        for steps in (node_pool_steps(site, size="zero"), node_pool_deletion_steps(site, ("v6e-2x4",))):
+            (told,) = errors_of(steps[-1].look().findings)
+            assert told.found == finding.found and "ends every pod" in told.expected
+        assert not node_pool_deletion_steps(site, ("v6e-2x4",), force=True)[0].look().findings
     forced = look(cloud, spec, kubeconfig, force=True)
     assert not forced.findings and [change.wanted for change in forced.changes] == ["GKE_METADATA"]
     kubernetes.delete(PODS, "in-use-lm", "default")

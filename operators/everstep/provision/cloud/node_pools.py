@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from everstep.launch import labels
 from everstep.provision.changes import Change, Look
 from everstep.provision.cloud import bodies, gcloud, terraform
 from everstep.provision.cloud.node_pool_differences import differences, message_of
+from everstep.provision.cloud.nodes_in_use import in_use
 from everstep.provision.cloud.under_way import begun, cluster_of, joined
-from everstep.provision.in_cluster import users
-from everstep.provision.in_cluster.reading import Reader
-from everstep.provision.way_in import WayInStep
 from everstep.spec.findings import Finding, error, errors_of, warning
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ class NodePoolsStep:
 
     :param pools: only these pools of the cluster file; all of them if None
     :param size: `full` gives each slice its nodes, `zero` takes the nodes of all and keeps the node pools
-    :param force: recreate nodes for the GKE metadata server also while somebody runs on them
+    :param force: recreate nodes for the GKE metadata server, or take them, also while somebody runs on them
     """
 
     site: Site
@@ -60,25 +57,18 @@ class NodePoolsStep:
             for name, pool in wanted
             for each in self._changes(name, pool, there.get(name), new_cluster=cluster is None)
         ]
-        if not self.force:
-            recreated = [name for name, _ in wanted if name in there and _lacks_metadata(there[name])]
-            findings += [finding for name in recreated for finding in self._in_use(name, there[name])]
+        for name, _ in wanted if not self.force else ():
+            if name in there and (why := self._ends_pods(there[name])):
+                findings += in_use(self.site, there[name], why)
         return Look(tuple(findings), tuple(changes))
 
-    def _in_use(self, name: str, found: Object) -> Iterator[Finding]:
-        """Return an error for everybody whose pods would end because the nodes of a pool are made anew."""
-        if found.get("status") == "ERROR" or self.site.google().node_pool_size(found) == 0:
-            return
-        where = f"node pool {name}"
-        expected = "nobody there: the GKE metadata server recreates all its nodes, and ends every pod on them"
-        way = WayInStep(self.site).look().findings
-        if way:
-            # Another cluster would show nobody.
-            yield error(where, f"who runs on its nodes can't be seen: {way[0].found}", expected, way[0].remedy)
-            return
-        running = users.workloads(Reader(self.site), {labels.NODE_POOL: name})
-        for user in running:
-            yield error(where, f"{user} runs on its nodes", expected, "suspend it, or wait for its end, or force it")
+    def _ends_pods(self, found: Object) -> str:
+        """Return, in words, what of the changes to a node pool ends the pods on its nodes; nothing where none does."""
+        if _lacks_metadata(found):
+            return "the GKE metadata server recreates all its nodes, and ends every pod on them"
+        if self.size == "zero" and not (found.get("autoscaling") or {}).get("enabled"):
+            return "taking its nodes ends every pod on them"
+        return ""
 
     def _changes(self, name: str, pool: PoolSpec, found: Object | None, *, new_cluster: bool) -> Iterator[Change]:
         if found is None:
@@ -161,10 +151,12 @@ class DeleteNodePoolsStep:
     """Deletes the node pools of some of a cluster file's pools, and no others.
 
     :param pools: pools of the cluster file
+    :param force: also while somebody runs on their nodes
     """
 
     site: Site
     pools: tuple[str, ...]
+    force: bool = False
     title: str = "node pools to delete"
 
     def look(self) -> Look:
@@ -176,10 +168,13 @@ class DeleteNodePoolsStep:
         waiting = joined(google, spec, cluster)
         if waiting is not None:
             return Look(waiting=waiting)
-        there = {pool["name"] for pool in cluster.get("nodePools") or ()}
+        there = {pool["name"]: pool for pool in cluster.get("nodePools") or ()}
         note = "ends the pods on its nodes and loses what their RAM disks hold"
         gone = [name for name, _ in _wanted(self.site, self.pools) if name in there]
-        return Look(changes=tuple(delete_change(self.site, name, "a node pool", note) for name in gone))
+        why = "deleting it ends every pod on its nodes"
+        findings = [each for name in gone if not self.force for each in in_use(self.site, there[name], why)]
+        changes = [delete_change(self.site, name, "a node pool", note) for name in gone]
+        return Look(tuple(findings), tuple(changes))
 
 
 def node_pool_findings(site: Site, there: dict[str, Object], pools: tuple[str, ...] | None = None) -> Iterator[Finding]:

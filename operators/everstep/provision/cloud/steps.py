@@ -50,7 +50,7 @@ def node_pool_steps(
     """Return the steps that make and size node pools.
 
     :param size: `full` or `zero`
-    :param force: recreate nodes that lack the GKE metadata server also while somebody runs on them
+    :param force: recreate nodes that lack the GKE metadata server, or take nodes, also while somebody runs on them
     """
     findings = [*unknown_pools(site, pools or ())]
     if size not in ("full", "zero"):
@@ -59,10 +59,13 @@ def node_pool_steps(
     return [InputStep(site), NodePoolsStep(site, pools, size, force)]  # type: ignore[arg-type]
 
 
-def node_pool_deletion_steps(site: Site, pools: tuple[str, ...]) -> list[Step]:
-    """Return the steps that delete the node pools of some pools of the cluster file."""
+def node_pool_deletion_steps(site: Site, pools: tuple[str, ...], *, force: bool = False) -> list[Step]:
+    """Return the steps that delete the node pools of some pools of the cluster file.
+
+    :param force: also while somebody runs on their nodes
+    """
     raise_on_errors("node pools can't be deleted", unknown_pools(site, pools))
-    return [DeleteNodePoolsStep(site, pools)]
+    return [DeleteNodePoolsStep(site, pools, force)]
 
 
 def upgrade_steps(site: Site, version: str) -> list[Step]:
