@@ -270,3 +270,33 @@ def test_a_sweep_that_has_nothing_to_do_leaves_no_journal(bucket: RealBucket) ->
     assert plan.swept == ()
     assert not apply(bucket, plan).has_swept
     assert not bucket.names(f"{RUN}/everstep/retention/sweeps/")
+
+
+def test_a_trash_beside_saves_goes_like_any_leftover(bucket: RealBucket) -> None:
+    bucket.history(saves=3)
+    name = "checkpoints/.trash-20260101T000000Z"
+    bucket.put(f"{RUN}/{name}/500/part")
+    plan = bucket.plan(keep_last=5)
+    assert [unit.name for unit in plan.swept] == [name]
+    assert apply(bucket, plan).swept == [name]
+    assert not bucket.names(f"{RUN}/checkpoints/.trash")
+    if bucket.hierarchical:
+        assert sweep.undo(bucket.client(), RUN, plan.hash).restored == [name]
+
+
+def test_a_trash_is_not_emptied_while_restore_version_names_what_lies_in_it(folders: RealBucket) -> None:
+    folders.history()
+    plan = folders.plan()
+    apply(folders, plan)
+    [place] = trash_of(folders.names(f"{RUN}/"))
+    folders.put(f"{RUN}/restore.version", "2026-03-02_00-00")
+    much_later = LATER + timedelta(days=5)
+    nightly = folders.plan(now=much_later)
+    report = apply(folders, nightly, now=lambda: much_later)
+    assert report.emptied == []
+    assert report.skipped == {place: "restore.version names 2026-03-02_00-00, which lies in it: undo its sweep"}
+    # The sweep that took it puts it back when it is started again, and empties the rest.
+    again = apply(folders, plan, now=lambda: much_later)
+    assert (again.put_back, again.emptied) == (["2026-03-02_00-00"], [place])
+    assert folders.dated() == {"2026-03-02_00-00", *NEW}
+    assert folders.torn() == []

@@ -18,14 +18,16 @@ def read(
     folder: RunFolder, others: Sequence[str], beside_saves: Sequence[str], memory: Memory, now: datetime
 ) -> Steps[tuple[list[FoundLeftover], list[str]]]:
     """Return the leftovers, and the folders that are neither a leftover nor anything else of a run."""
-    states = {name: leftover_state(name.rpartition("/")[2]) for name in (*others, *beside_saves)}
+    states = {name: leftover_state(name) for name in (*others, *beside_saves)}
     wanted = [name for name, state in states.items() if state is not None]
     found = []
     for batch in batches(wanted):
         answers = yield [ListRequest(f"{folder.prefix}{name}/") for name in batch]
         for name, answer in zip(batch, answers, strict=True):
             level = listing(answer)
-            since = trash.made_at(name) or max((each.created for each in level.objects if each.created), default=None)
+            since = trash.made_at(name.rpartition("/")[2]) or max(
+                (each.created for each in level.objects if each.created), default=None
+            )
             state = states[name]
             assert state is not None
             found.append(FoundLeftover(name, state, since or memory.first_seen.get(name), contents_of(level)))
@@ -33,11 +35,13 @@ def read(
 
 
 def leftover_state(name: str) -> str | None:
-    """Return what a folder is that crashes and sweeps leave; None when it is none of them."""
-    if name.startswith(trash.PREFIX):
+    """Return what a folder is that crashes and sweeps leave, by its path below the run; None when it is none."""
+    parent, _, last = name.rpartition("/")
+    if last.startswith(trash.PREFIX) and not parent:
         return "trash"
-    if name.startswith("_todelete_"):
+    # A trash beside saves is somebody else's: it goes the way of all else, and can be had back.
+    if last.startswith(("_todelete_", trash.PREFIX)):
         return "to be deleted"
-    if names.is_in_flight(name) or name.endswith(saves.ORBAX_IN_FLIGHT):
+    if names.is_in_flight(last) or last.endswith(saves.ORBAX_IN_FLIGHT):
         return "temporary"
     return None

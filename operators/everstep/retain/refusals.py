@@ -75,7 +75,10 @@ def warnings(found: Inventory, policy: Policy) -> Iterable[str]:
     names = {each.name for each in found.backups}
     forced = found.forced_restore
     if forced is not None and forced not in names:
-        yield f"{found.folder.url(found.folder.restore_version)} names {forced!r}, which is not there."
+        yield (
+            f"{found.folder.url(found.folder.restore_version)} names {forced!r}, which is not there: a training that "
+            "is started now would start from nothing. If a sweep took it, everstep retain undo puts it back."
+        )
     elif forced is not None and not next(each for each in found.backups if each.name == forced).is_complete:
         yield f"{found.folder.url(found.folder.restore_version)} names {forced}, which is not complete."
     for name in sorted({*found.pins, *policy.pins} - names - {each.name for each in found.saves}):

@@ -54,6 +54,7 @@ def sweep(plan: RetentionPlan, settings: SweepSettings) -> bulk.BulkSteps[SweepR
         report.already, report.swept = sorted({*report.already, *report.swept}), []
         report.emptied, report.objects_deleted = [], 0
         protections = yield from guard.look()
+        yield from put_back.put_back(guard, protections, report)
     else:
         yield from guard.validate()
         protections = yield from _units(plan, guard, settings, journal, report)
@@ -103,7 +104,7 @@ def _is_name_of(unit: Unit) -> bool:
     if unit.kind == "backup":
         return not parent and names.looks_like_backup(last)
     if unit.kind == "leftover":
-        return parent in ("", DURABLE) and leftovers.leftover_state(last) is not None
+        return parent in ("", DURABLE) and leftovers.leftover_state(unit.name) is not None
     return parent == DURABLE and names.parse_step(last) is not None
 
 
@@ -204,11 +205,11 @@ def _empty(
     plan: RetentionPlan, folder: RunFolder, protections: Protections, settings: SweepSettings, report: SweepReport
 ) -> bulk.BulkSteps[None]:
     at_once = set(report.trash) if settings.empty_now else set()
-    names = {name for name in protections.folders if not protections.is_forced_into(name)}
+    folders = {name for name in protections.folders if not protections.is_forced_into(name)}
     for unit in plan.swept:
         if unit.state != "trash" or unit.name not in protections.folders:
             continue
-        if unit.name not in names:
+        if unit.name not in folders:
             report.skipped[unit.name] = "restore.version names a backup in it"
         elif trash.made_at(unit.name) is not None:
             if not emptying.is_due(unit.name, settings):
@@ -220,7 +221,20 @@ def _empty(
                 at_once.add(unit.name)
             else:
                 report.skipped[unit.name] = CHANGED
-    yield from emptying.empty(folder, names, settings, report, at_once=at_once, hierarchical=plan.hierarchical)
+    due = [name for name in sorted(folders) if name in at_once or emptying.is_due(name, settings)]
+    for name in (yield from _with_forced(folder, due, protections)):
+        report.skipped[name] = f"restore.version names {protections.forced}, which lies in it: undo its sweep"
+        folders.remove(name)
+    yield from emptying.empty(folder, folders, settings, report, at_once=at_once, hierarchical=plan.hierarchical)
+
+
+def _with_forced(folder: RunFolder, due: Sequence[str], protections: Protections) -> bulk.BulkSteps[list[str]]:
+    """Return the trash in which lies what restore.version names, and which is not where it was."""
+    forced = protections.forced
+    if not due or not forced or not names.looks_like_backup(forced) or forced in protections.folders:
+        return []
+    answers = yield [ListRequest(f"{folder.prefix}{name}/") for name in due]
+    return [name for name, answer in zip(due, answers, strict=True) if forced in bulk.listing(answer).folders]
 
 
 def _trash_in_use(protections: Protections, plan_hash: str, settings: SweepSettings) -> str:
