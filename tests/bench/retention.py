@@ -131,6 +131,7 @@ def sweeping_flat(address: str, runs: list[made.Run]) -> dict[str, Any]:
     assert before["objects"] - after["objects"] == ours["objects"]
     theirs = contestant("provider", address, f"{runs[2].name}/{runs[2].backups[-1]}/", str(PROVIDER_OBJECTS))
     gcsfs = contestant("gcsfs_deletion", address, f"{runs[2].name}/{runs[2].backups[-2]}")
+    own = contestant("server_deletion", address, f"{runs[2].name}/{runs[2].backups[-3]}/")
     everstep = ours["objects"] / ours["seconds"]
     provider = theirs["objects"] / theirs["seconds"]
     return {
@@ -146,6 +147,7 @@ def sweeping_flat(address: str, runs: list[made.Run]) -> dict[str, Any]:
         "everstep_to_provider": ratio(everstep, provider),
         "gcsfs_objects_per_s": round(gcsfs["objects"] / gcsfs["seconds"], 1),
         "gcsfs_sampled_objects": gcsfs["objects"],
+        "server_objects_per_s": round(own["objects"] / own["seconds"]),
         "hours_for_half_of_the_bucket": {
             "everstep": round(before["objects"] / 2 / everstep / 3600, 2),
             "provider": round(before["objects"] / 2 / provider / 3600, 2),
