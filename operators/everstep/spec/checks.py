@@ -11,7 +11,8 @@ from everstep.spec.names import check_run_name
 from everstep.spec.quantities import format_bytes, times
 
 if TYPE_CHECKING:
-    from everstep.spec.cluster import ClusterSpec, PoolSpec
+    from everstep.spec.cluster import ClusterSpec
+    from everstep.spec.pools import PoolSpec
     from everstep.spec.training import TrainingSpec
 
 # Google's documentation asks for at least half an hour: more frequent backups wear on bucket and network.

@@ -12,9 +12,10 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from everstep.checkpoints.catalogue import Shape
 from everstep.spec import files
 from everstep.spec.checks import check_together
-from everstep.spec.cluster import CheckpointConfigurationSpec, ClusterSpec, PoolSpec
+from everstep.spec.cluster import CheckpointConfigurationSpec, ClusterSpec
 from everstep.spec.findings import Finding, all_of, raise_on_errors
 from everstep.spec.parsing import Strict, merge, parse, read_yaml
+from everstep.spec.pools import PoolSpec
 from everstep.spec.quantities import Size, parse_bytes
 
 # Weights and both moments of Adam in 32 bits (MaxText's documentation of checkpoint sizes).

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from everstep.provision.cloud.principals import workload_pool
-from everstep.spec.cluster import ClusterSpec, PoolSpec
+from everstep.spec.cluster import ClusterSpec
+from everstep.spec.pools import PoolSpec
 from everstep.spec.provisioning import BucketSpec
 
 Object = dict[str, Any]

@@ -9,7 +9,8 @@ from typing import Any
 from everstep.provision.cloud import bodies
 from everstep.provision.cloud.policies import Grant
 from everstep.provision.cloud.principals import workload_pool
-from everstep.spec.cluster import ClusterSpec, PoolSpec
+from everstep.spec.cluster import ClusterSpec
+from everstep.spec.pools import PoolSpec
 from everstep.spec.provisioning import BucketSpec
 
 

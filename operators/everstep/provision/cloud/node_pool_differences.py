@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everstep.provision.cloud import bodies
-from everstep.spec.cluster import ClusterSpec, PoolSpec
+from everstep.spec.cluster import ClusterSpec
+from everstep.spec.pools import PoolSpec
 
 
 def differences(spec: ClusterSpec, pool: PoolSpec, found: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -15,7 +15,7 @@ from everstep.spec.findings import Finding, error, errors_of, warning
 
 if TYPE_CHECKING:
     from everstep.provision.site import Site
-    from everstep.spec.cluster import PoolSpec
+    from everstep.spec.pools import PoolSpec
 
 Object = dict[str, Any]
 

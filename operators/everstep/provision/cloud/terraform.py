@@ -14,7 +14,8 @@ from everstep.provision.cloud import bodies
 from everstep.provision.cloud.hcl import Block, Raw, comment, identifier, resource
 from everstep.provision.cloud.policies import Grant
 from everstep.provision.cloud.principals import workload_pool
-from everstep.spec.cluster import ClusterSpec, PoolSpec
+from everstep.spec.cluster import ClusterSpec
+from everstep.spec.pools import PoolSpec
 from everstep.spec.provisioning import BucketSpec
 
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from everstep.spec import machine_types
-from everstep.spec.cluster import GPU_RAM_FACTOR, TPU_RAM_FACTOR, CheckpointConfigurationSpec, ClusterSpec
+from everstep.spec.cluster import CheckpointConfigurationSpec, ClusterSpec
 from everstep.spec.findings import Finding, error, warning
+from everstep.spec.pools import GPU_RAM_FACTOR, TPU_RAM_FACTOR
 from everstep.spec.quantities import as_quantity, format_bytes, parse_bytes, quantity_value, times
 
 Object = dict[str, Any]
