@@ -13,12 +13,13 @@ from tests.retain.real_bucket import RUN, RealBucket, trash_of
 
 from everstep.checkpoints.completeness import Shape
 from everstep.cli.main import main
+from everstep.launch.lease import JobSetReference, LeaseKeeper
 from everstep.retain import plan as plans
 from everstep.retain import report, sweep
 from everstep.retain.plan import RetentionRefused
 from everstep.retain.planning import plan_run
 from everstep.retain.policy import Policy
-from everstep.retain.sweep_report import SweepReport, SweepSettings
+from everstep.retain.sweep_report import SweepReport, SweepSettings, SweepStopped
 
 pytestmark = pytest.mark.sandbox
 
@@ -300,3 +301,24 @@ def test_a_trash_is_not_emptied_while_restore_version_names_what_lies_in_it(fold
     assert (again.put_back, again.emptied) == (["2026-03-02_00-00"], [place])
     assert folders.dated() == {"2026-03-02_00-00", *NEW}
     assert folders.torn() == []
+
+
+def test_a_lease_whose_training_can_t_be_seen_is_left_to_it(folders: RealBucket) -> None:
+    folders.history()
+    plan = folders.plan()
+    keeper = LeaseKeeper(folders.client(), None, RUN, "dag", now=lambda: datetime.now(UTC) - timedelta(hours=1))
+    keeper.bind(keeper.acquire("launch"), JobSetReference("default", RUN, "uid"))
+    bound = keeper.read()
+    assert len(apply(folders, plan).swept) == 3
+    assert keeper.read() == bound
+    assert sweep.undo(folders.client(), RUN, plan.hash).skipped == {}
+    assert keeper.read() == bound
+    assert folders.read(f"{RUN}/everstep/retention/lease.json")["holder"] is None
+
+    def launched(line: str) -> None:
+        if line.startswith("1 of 3"):
+            LeaseKeeper(folders.client(), None, RUN, "another").acquire("launch")
+
+    again = folders.plan()
+    with pytest.raises(SweepStopped, match="taken over by somebody else"):
+        apply(folders, again, together=1, told=launched)

@@ -33,7 +33,8 @@ class HeldRun:
 
     Normally that is the run's own lease. While its training lives, that is held by whoever launched it: then a sweep
     is refused, or, with `beside_training`, it holds a lease of its own (against other sweeps) and watches that the
-    run's does not change: a launch, a resumption or an end of the training ends the sweep.
+    run's does not change: a launch, a resumption or an end of the training ends the sweep. So it does, too, where a
+    lease that a training left can't be told from that of one that lives and says nothing.
 
     :param cluster: where the run's JobSet is; None when it can't be looked into
     :param holder: who sweeps: the same name takes over from a try of its own that died, which then ends by itself
@@ -53,23 +54,39 @@ class HeldRun:
 
     def __enter__(self) -> HeldRun:
         keeper = LeaseKeeper(self.bucket, self.cluster, self.run, self.holder)
+        found = keeper.read()
+        if found is not None and self._can_t_see(found) and keeper.binding() is None:
+            return self._hold_beside(found)
         try:
-            self._lease = keeper.acquire(self.purpose)
+            self._hold(keeper)
         except LeaseHeldError as refused:
             found = keeper.read()
             if found is None or found.jobset is None:
                 raise self._not_now(refused) from None
             if not self.beside_training:
                 raise self._not_now(refused, BESIDE) from None
-            self._watched = found.generation
-            place = f"{RunFolder(self.bucket.name, self.run).records_prefix}retention/lease.json"
-            keeper = LeaseKeeper(self.bucket, self.cluster, self.run, self.holder, place=place)
-            try:
-                self._lease = keeper.acquire(self.purpose)
-            except LeaseHeldError as swept:
-                raise self._not_now(swept) from None
-        self._keeper, self._renewed = keeper, self.clock()
+            return self._hold_beside(found)
         return self
+
+    def _can_t_see(self, lease: Lease) -> bool:
+        """Say whether a lease is that of a training of which nobody can see here whether it lives.
+
+        Though it binds no more, it stays that training's: without it, somebody could launch the run a second time.
+        """
+        return self.cluster is None and lease.jobset is not None and lease.holder not in (None, self.holder)
+
+    def _hold_beside(self, found: Lease) -> HeldRun:
+        self._watched = found.generation
+        place = f"{RunFolder(self.bucket.name, self.run).records_prefix}retention/lease.json"
+        try:
+            self._hold(LeaseKeeper(self.bucket, self.cluster, self.run, self.holder, place=place))
+        except LeaseHeldError as swept:
+            raise self._not_now(swept) from None
+        return self
+
+    def _hold(self, keeper: LeaseKeeper) -> None:
+        self._lease = keeper.acquire(self.purpose)
+        self._keeper, self._renewed = keeper, self.clock()
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, _: TracebackType | None
