@@ -6,7 +6,7 @@ import json
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 from tests.provision.test_preflight import backup, make_node, patch_status, put, subject
 
 from everstep.clients.access import ClusterAccess, GoogleAccess
+from everstep.clients.errors import NotFound
 from everstep.clients.kubernetes import KubernetesClient
 from everstep.clients.resources import (
     CHECKPOINT_CONFIGURATIONS,
@@ -441,7 +442,9 @@ def test_what_is_wrong_with_cluster_and_bucket(
         set_manager(subject, "v0.11.1")
         subject.cluster.delete(PRIORITY_CLASSES, "by-default")
         subject.cluster.delete(RESOURCE_QUOTAS, f"quota-{unique(subject)}", "default")
-        subject.cluster.delete(PODS, f"victim-{unique(subject)}", "default")
+        path = PODS.path("default", f"victim-{unique(subject)}")
+        with suppress(NotFound):
+            subject.cluster._request("DELETE", path, body={"gracePeriodSeconds": 0})
 
 
 LOCAL = LOCAL_QUEUES.path("default", "main")

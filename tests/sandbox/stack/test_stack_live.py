@@ -117,6 +117,12 @@ def test_directory_that_can_not_be_is_named(sandbox: CommandLine, tmp_path: Path
     assert f"A sandbox can't be kept in {tmp_path}/file/state" in told and "Traceback" not in told
 
 
+def test_an_empty_project_on_the_real_control_plane_is_refused_with_the_reason(tmp_path: Path) -> None:
+    told = CommandLine(tmp_path / "sandbox")("up", "--empty", "--controlplane=real", expect=1)
+    assert "leave --controlplane real out" in told and "there would be none to install" in told
+    assert not (tmp_path / "sandbox" / "logs").exists(), "nothing was started"
+
+
 def test_real_control_plane_that_is_not_built_is_refused_before_anything_starts(
     sandbox: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
