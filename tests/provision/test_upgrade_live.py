@@ -28,7 +28,7 @@ from everstep.provision.in_cluster import waits
 from everstep.provision.in_cluster.steps import checkpointing_steps
 from everstep.provision.site import Site
 from everstep.provision.steps import survey
-from everstep.spec.findings import FindingsError
+from everstep.spec.findings import FindingsError, errors_of
 
 pytestmark = pytest.mark.sandbox
 __all__ = ["data", "place"]
@@ -101,8 +101,13 @@ def test_runs_are_saved_suspended_and_resumed_whatever_is_killed(
     client.create(JOBSETS, other, "default")
     eventually(lambda: any(pod["status"].get("phase") == "Running" for pod in client.list_all(PODS, "default")))
     with place.site(data) as site:
-        (asked,) = survey(before(site), Mode.CHECK).left[:1]
+        checked = survey(before(site), Mode.CHECK)
+        asked, deletion = checked.left
         assert (asked.action, asked.object) == ("save", "JobSet default/lm")
+        # Nothing hinders the upgrade: the run would be suspended before. But until it is, nothing is deleted.
+        assert errors_of(checked.findings) == []
+        with pytest.raises(FindingsError, match="used by JobSet default/lm"):
+            deletion.act()
         assert "kubectl annotate pods" in asked.commands[0]
 
     changes = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,11 +58,17 @@ class NoCheckpointConfigurations:
             "delete",
             f"RAM disk {spec.get('inMemoryVolumeSize')} on nodes {spec.get('nodeSelector') or 'of every kind'}",
             f"none; gs://{spec.get('cloudStorageBucketName')} is left as it is",
-            partial(deletion, self._reader, found),
+            partial(self._delete, found),
             (texts.kubectl("delete", "checkpointconfiguration", name, "--wait=true"),),
             note=WIPES + (f"; used by {', '.join(map(str, using))}" if using else ""),
         )
-        return change, [] if self._force else users.refusals(where, using, WIPES)
+        return change, self._refusals(where, using)
+
+    def _refusals(self, where: str, using: Sequence[users.User]) -> list[Finding]:
+        return [] if self._force else users.refusals(where, using, WIPES)
+
+    def _delete(self, found: Object) -> Waiting | None:
+        return deletion(self._reader, found)
 
 
 def removal_steps(site: Site, *, force: bool = False) -> list[Step]:

@@ -8,18 +8,19 @@ to; the configurations made in it carry that name, by which a finished upgrade i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from everstep.clients.kubernetes import Object
 from everstep.clients.resources import CHECKPOINT_CONFIGURATIONS, JOBSETS
-from everstep.provision.changes import Look
+from everstep.provision.changes import Look, Waiting
 from everstep.provision.in_cluster import users
-from everstep.provision.in_cluster.checkpointing import CheckpointConfigurations
+from everstep.provision.in_cluster.checkpointing import WIPES, CheckpointConfigurations
 from everstep.provision.in_cluster.reading import Reader
 from everstep.provision.removal import NoCheckpointConfigurations
 from everstep.provision.upgrade_jobsets import SUSPENDED_FOR, UPGRADE, annotation
 from everstep.provision.upgrade_runs import ResumedRuns, SuspendedRuns
-from everstep.spec.findings import FindingsError, error
+from everstep.spec.findings import Finding, FindingsError, error, raise_on_errors
 from everstep.watch import run_state
 from everstep.watch.run_state import Phase
 
@@ -90,3 +91,18 @@ class _OldConfigurationsGone(NoCheckpointConfigurations):
         """Look at those that this upgrade has not made."""
         self._names = tuple(each["metadata"]["name"] for each in self._upgrade.old_configurations())
         return super().look()
+
+    def _refusals(self, where: str, using: Sequence[users.User]) -> list[Finding]:
+        """Runs that the step before this one is yet to suspend refuse nothing: a check looks at both steps at once."""
+        suspended_first = {
+            (jobset["metadata"]["namespace"], jobset["metadata"]["name"]) for jobset, _ in self._upgrade.running()
+        }
+        others = [each for each in using if (each.namespace, each.name) not in suspended_first]
+        return super()._refusals(where, others)
+
+    def _delete(self, found: Object) -> Waiting | None:
+        """Delete it, unless a run has begun since the others were suspended."""
+        where = f"CheckpointConfiguration {found['metadata']['name']}"
+        using = users.live(self._reader, (found.get("spec") or {}).get("nodeSelector") or {})
+        raise_on_errors(f"{where} can't be removed", users.refusals(where, using, WIPES))
+        return super()._delete(found)
