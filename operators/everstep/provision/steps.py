@@ -62,22 +62,26 @@ def survey(steps: Iterable[Step], mode: Mode) -> Report:
     Where nobody answers, the steps behind are not tried, since each would take as long.
     """
     report = Report(mode)
-    unanswered: dict[str, RemoteError] = {}
+    failures: dict[str, RemoteError] = {}
+    left_out: list[str] = []
     for step in steps:
-        if any(isinstance(failure, Unavailable) for failure in unanswered.values()):
-            report.seen[step.title] = (error(step.title, "not looked at, since there was no answer before", "a look"),)
+        if any(isinstance(failure, Unavailable) for failure in failures.values()):
+            left_out.append(step.title)
             continue
         try:
             look = step.look()
         except FindingsError as refusal:
             report.seen[step.title] = refusal.findings
         except RemoteError as failure:
-            unanswered[step.title] = failure
+            failures[step.title] = failure
         else:
             report.seen[step.title] = (*look.findings, *_not_done(step, look))
             report.left += look.changes
             report.waiting += [look.waiting.what] if look.waiting is not None else []
-    report.seen = {**_unanswered(unanswered), **report.seen}
+    report.seen = {**_told(failures), **report.seen}
+    if left_out:
+        told = error(", ".join(left_out), "not looked at, since there was no answer before", "a look")
+        report.seen[left_out[0]] = (told,)
     return report
 
 
@@ -126,7 +130,7 @@ def _not_done(step: Step, look: Look) -> tuple[Finding, ...]:
     return (warning(step.title, f"not done yet: it waits for {look.waiting.what}", "nothing under way", remedy),)
 
 
-def _unanswered(failures: Mapping[str, RemoteError]) -> dict[str, tuple[Finding, ...]]:
+def _told(failures: Mapping[str, RemoteError]) -> dict[str, tuple[Finding, ...]]:
     """Return the findings of steps that could not look, by step; one for all that failed alike."""
     alike: dict[str, list[str]] = {}
     for title, failure in failures.items():
