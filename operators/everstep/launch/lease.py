@@ -116,6 +116,10 @@ class LeaseKeeper:
         stored = self._bucket.read(self._place)
         return None if stored is None else _parse(stored.body, stored.generation, self._folder.url(self._place))
 
+    def sees(self, lease: Lease) -> bool:
+        """Say whether the cluster that a lease speaks of can be looked into."""
+        return self._cluster is not None and lease.cluster == self._cluster_id
+
     def binding(self) -> Finding | None:
         """Return that somebody else holds the run, if that is so."""
         found = self.read()
@@ -189,12 +193,12 @@ class LeaseKeeper:
 
     def _why_it_binds(self, lease: Lease) -> str | None:
         """Return why somebody else's lease must be respected; None when it may be broken."""
-        if lease.jobset is not None and self._cluster is not None and lease.cluster == self._cluster_id:
+        if lease.jobset is not None and self._cluster is not None and self.sees(lease):
             return self._life_of(self._cluster, lease.jobset)
         now = self._now()
         if now < lease.expires:
             return f"it is valid until {timestamp(lease.expires)}"
-        if self._cluster is not None and lease.cluster == self._cluster_id:
+        if self.sees(lease):
             return None
         if lease.jobset is None and not lease.cluster:
             # A sweep, made where no cluster could be looked into: it has no training that could report.

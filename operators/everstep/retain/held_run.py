@@ -55,7 +55,9 @@ class HeldRun:
     def __enter__(self) -> HeldRun:
         keeper = LeaseKeeper(self.bucket, self.cluster, self.run, self.holder)
         found = keeper.read()
-        if found is not None and self._can_t_see(found) and keeper.binding() is None:
+        is_somebody_s = found is not None and found.jobset is not None and found.holder not in (None, self.holder)
+        if found is not None and is_somebody_s and not keeper.sees(found) and keeper.binding() is None:
+            # Though it binds no more, it stays its training's: without it, the run could be launched a second time.
             return self._hold_beside(found)
         try:
             self._hold(keeper)
@@ -67,13 +69,6 @@ class HeldRun:
                 raise self._not_now(refused, BESIDE) from None
             return self._hold_beside(found)
         return self
-
-    def _can_t_see(self, lease: Lease) -> bool:
-        """Say whether a lease is that of a training of which nobody can see here whether it lives.
-
-        Though it binds no more, it stays that training's: without it, somebody could launch the run a second time.
-        """
-        return self.cluster is None and lease.jobset is not None and lease.holder not in (None, self.holder)
 
     def _hold_beside(self, found: Lease) -> HeldRun:
         self._watched = found.generation
