@@ -44,6 +44,8 @@ def bucket(cloud_storage: Any) -> RealBucket:
         (["gs://{name}/lm", "--keep", "within_hours=.inf"], "within_hours"),
         (["gs://{name}/lm", "--keep", "trash_hours=1e300"], "trash_hours"),
         (["gs://{name}/lm", "--keep", "daily=1", "--shape", "2x"], "NODES"),
+        (["gs://{name}/lm", "--keep", "daily=1", "--shape", "99999999999"], "NODES"),
+        (["gs://{name}/lm", "--keep", "daily=1", "--shape", "2/8"], "as run.json says"),
         (["gs://{name}/lm2", "--keep", "daily=1"], "run.json"),
     ],
 )

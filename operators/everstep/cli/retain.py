@@ -235,10 +235,11 @@ def _shape(text: str | None) -> Shape | None:
 
     if text is None:
         return None
-    match = re.fullmatch(r"([1-9][0-9]*)(?:x([1-9][0-9]*))?(?:/([1-9][0-9]*))?", text)
+    match = re.fullmatch(r"([1-9][0-9]{0,4})(?:x([1-9][0-9]{0,2}))?(?:/([1-9][0-9]{0,4}))?", text)
     if match is None:
         raise FindingsError(
-            "the shape can't be read", [error("--shape", repr(text), "NODES[xWORKERS][/DATA_PARALLELISM], such as 8/2")]
+            "the shape can't be read",
+            [error("--shape", repr(text), "NODES[xWORKERS][/DATA_PARALLELISM], such as 8/2; at most 99999x999")],
         )
     nodes, workers, groups = match.groups()
     return Shape(int(nodes), int(workers or 1), int(groups) if groups else None)
