@@ -41,7 +41,9 @@ from everstep.launch.launcher import Launcher
 from everstep.launch.outcome import conclude
 from everstep.provision import preflight, priority_classes
 from everstep.provision.changes import Mode, Waiting
+from everstep.provision.in_cluster import users
 from everstep.provision.in_cluster.checkpointing import kind_served
+from everstep.provision.in_cluster.reading import Reader
 from everstep.provision.in_cluster.steps import in_cluster_steps
 from everstep.provision.permission_files import rbac_text
 from everstep.provision.permissions import IDENTITIES, service_account_subject
@@ -336,6 +338,11 @@ def provision_and_upgrade(cluster: Cluster, folder: Path) -> None:
         assert admin.get(JOBSETS, spec.name, TEAM)["spec"]["suspend"] is True
         assert admin.get(WORKLOADS, queued, TEAM)["spec"]["active"] is False
         admin.delete(JOBSETS, queued, TEAM)
+        selector = admin.get(CHECKPOINT_CONFIGURATIONS, "everstep")["spec"]["nodeSelector"]
+        deadline = time.monotonic() + 60
+        while users.live(Reader(site), selector):
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
         waiting = removing.look().changes[0].act()
         assert waiting is not None and waiting.kind == "configuration_gone"
         for driver in admin.list_all(DAEMON_SETS, CHECKPOINTING_NAMESPACE):
