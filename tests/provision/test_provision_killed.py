@@ -71,7 +71,7 @@ class Ended:
     def check_that_a_further_run_changes_nothing(self) -> None:
         """Nothing at all is asked for, not even in vain."""
         asked = self.project.requests()
-        assert self.project.provision().endswith("0 changes made\n")
+        assert self.project.provision().endswith("0 changes made: all is as the cluster file says\n")
         assert self.project.calls() == self.calls
         assert self.project.requests() == asked
 
