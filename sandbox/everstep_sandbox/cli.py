@@ -183,7 +183,7 @@ def _status(arguments: argparse.Namespace) -> int:
         _print(f"{name:<16}{state}")
     for machine in found["machines"]:
         repaired = f", back in {machine['repaired_in']} s" if machine["repaired_in"] is not None else ""
-        _print(f"{machine['name']:<24}{machine['pool']:<8}{machine['state']}{repaired}")
+        _print(f"{machine['name']:<32}{machine['pool']:<16}{machine['state']}{repaired}")
     return 0
 
 

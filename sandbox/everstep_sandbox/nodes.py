@@ -18,13 +18,14 @@ Object = dict[str, Any]
 
 ACCELERATOR = "tpu-v6e-slice"
 INSTANCE_TYPE = "ct6e-standard-4t"
+TOPOLOGY = "2x4"
 POOL_LABEL = "cloud.google.com/gke-nodepool"
 TERMINATION_TAINT = "cloud.google.com/impending-node-termination"
 
 _FURNISHED: Object = {
     "labels": {
         "cloud.google.com/gke-tpu-accelerator": ACCELERATOR,
-        "cloud.google.com/gke-tpu-topology": "2x4",
+        "cloud.google.com/gke-tpu-topology": TOPOLOGY,
         "cloud.google.com/machine-family": "ct6e",
         "node.kubernetes.io/instance-type": INSTANCE_TYPE,
         METADATA_SERVER_LABEL: "true",
@@ -71,8 +72,8 @@ def plan(slices: int, hosts: int) -> list[Machine]:
         raise ValueError(f"{slices} slices of {hosts} hosts: expected at least one of each and at most 250 hosts")
     return [
         Machine(
-            name=f"gke-sandbox-v6e-{slice_number}-{host}",
-            pool=f"v6e-{slice_number}",
+            name=f"gke-sandbox-v6e-{TOPOLOGY}-{slice_number}-{host}",
+            pool=f"v6e-{TOPOLOGY}-{slice_number}",
             number=slice_number * hosts + host,
         )
         for slice_number in range(slices)

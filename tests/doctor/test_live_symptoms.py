@@ -278,7 +278,7 @@ def test_a_deletion_that_hangs_on_its_finalizer_is_told(sandbox: Sandbox, spec: 
 
 @shows("driver-missing", "volume-not-mounted")
 def test_a_taint_that_the_driver_does_not_tolerate_is_named(sandbox: Sandbox, spec: TrainingSpec) -> None:
-    node = "gke-sandbox-v6e-0-0"
+    node = "gke-sandbox-v6e-2x4-0-0"
     taints = sandbox.cluster.get(NODES, node)["spec"]["taints"]
     foreign = {"key": "team", "value": "vision", "effect": "NoSchedule"}
     sandbox.cluster.patch(NODES, node, {"spec": {"taints": [*taints, foreign]}})
@@ -302,7 +302,7 @@ def test_a_taint_that_the_driver_does_not_tolerate_is_named(sandbox: Sandbox, sp
 
 @shows("pods-pending", "slice-missing")
 def test_pending_pods_name_the_slice_and_what_is_amiss_with_its_nodes(sandbox: Sandbox, spec: TrainingSpec) -> None:
-    node = "gke-sandbox-v6e-1-1"
+    node = "gke-sandbox-v6e-2x4-1-1"
     sandbox.cluster.patch(NODES, node, {"spec": {"unschedulable": True}})
     two = spec.model_copy(update={"slices": spec.slices.model_copy(update={"count": 2})}).on(spec.cluster_spec)
     try:
@@ -312,7 +312,7 @@ def test_pending_pods_name_the_slice_and_what_is_amiss_with_its_nodes(sandbox: S
     short = root(found, "slice-missing")
     assert "2 slices of 2 nodes are wanted and 1 are whole" in short.cause
     assert f"{node} is cordoned" in " ".join(short.evidence)
-    assert "--node-pool=v6e-1 --num-nodes=2" in remedy(short)
+    assert "--node-pool=v6e-2x4-1 --num-nodes=2" in remedy(short)
     waiting = only([short], "pods-pending")
     assert " of 4 are placed; slice" in waiting.cause
 
@@ -363,7 +363,7 @@ def test_followers_that_jobsets_webhook_refuses_are_told_with_its_words(sandbox:
         COMPLETION_INDEX: "0",
     }
     container = {"name": "trainer", "image": "python:3.11", "command": ["false"]}
-    body = {"nodeName": "gke-sandbox-v6e-1-0", "restartPolicy": "Never", "containers": [container]}
+    body = {"nodeName": "gke-sandbox-v6e-2x4-1-0", "restartPolicy": "Never", "containers": [container]}
     stale = {"name": "lm-slice-0-0-stale", "labels": marks, "annotations": {COMPLETION_INDEX: "0"}}
     sandbox.cluster.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": stale, "spec": body}, "default")
     until(lambda: sandbox.cluster.get(PODS, stale["name"], "default")["status"].get("phase") == "Failed")

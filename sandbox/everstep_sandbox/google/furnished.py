@@ -62,5 +62,5 @@ def furnish(sandbox: Path, state: State) -> None:
 
 
 def _pool(name: str, machines: list[nodes.Machine]) -> Object:
-    placement = {"type": "COMPACT", "tpuTopology": "2x4"}
+    placement = {"type": "COMPACT", "tpuTopology": nodes.TOPOLOGY}
     return {"name": name, "initialNodeCount": len(machines), "config": dict(_SLICE), "placementPolicy": placement}

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.sandbox
 GROUP = {"group": "checkpointing.gke.io", "version": "v1", "plural": "checkpointconfigurations"}
 JOBSETS = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "namespace": "default", "plural": "jobsets"}
 DRIVERS = "gke-managed-checkpointing"
-NODES = ("gke-sandbox-v6e-0-0", "gke-sandbox-v6e-1-0")
+NODES = ("gke-sandbox-v6e-2x4-0-0", "gke-sandbox-v6e-2x4-1-0")
 SECONDS = 30.0
 
 

@@ -162,7 +162,7 @@ def test_silent_node_keeps_its_pods_terminating(own_cluster: Any, sandbox_jobset
 def test_a_kubelet_that_was_away_finds_its_node_ready_again(own_cluster: Any) -> None:
     cluster = own_cluster
     cluster.kill("kubelet")
-    name = "gke-sandbox-v6e-0-0"
+    name = "gke-sandbox-v6e-2x4-0-0"
 
     def status(found: Object) -> str:
         return next(str(item["status"]) for item in found["status"]["conditions"] if item["type"] == "Ready")
@@ -188,7 +188,7 @@ def test_daemonset_has_a_pod_on_every_node_it_tolerates(own_cluster: Any) -> Non
                 "template": {
                     "metadata": {"labels": labels},
                     "spec": {
-                        "nodeSelector": {"cloud.google.com/gke-nodepool": "v6e-1"},
+                        "nodeSelector": {"cloud.google.com/gke-nodepool": "v6e-2x4-1"},
                         "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
                         "containers": [{"name": "agent", "image": "x", "command": ["sh", "-c", "sleep 1000 & wait"]}],
                     },
@@ -198,9 +198,9 @@ def test_daemonset_has_a_pod_on_every_node_it_tolerates(own_cluster: Any) -> Non
     )
     cluster.wait(path, "agent", lambda found: (found.get("status") or {}).get("numberReady") == 2)
     pods = cluster.items(f"{DEFAULT}/pods")
-    assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["gke-sandbox-v6e-1-0", "gke-sandbox-v6e-1-1"]
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["gke-sandbox-v6e-2x4-1-0", "gke-sandbox-v6e-2x4-1-1"]
     # A lost node's pod is collected; the node that comes back gets a new one.
-    cluster.fault("pool-gone", pool="v6e-1", repair_after=60)
+    cluster.fault("pool-gone", pool="v6e-2x4-1", repair_after=60)
     cluster.wait(path, "agent", lambda found: found["status"]["desiredNumberScheduled"] == 0)
     cluster.wait(path, "agent", lambda found: found["status"]["numberReady"] == 2, seconds=30)
     assert not {pod["metadata"]["uid"] for pod in pods} & {
@@ -211,5 +211,5 @@ def test_daemonset_has_a_pod_on_every_node_it_tolerates(own_cluster: Any) -> Non
 def test_fault_at_a_machine_that_does_not_exist_says_which_do(cluster: Any) -> None:
     from everstep_sandbox.stack.furnish import RequestError
 
-    with pytest.raises(RequestError, match="There is no machine 'nope'; the machines are gke-sandbox-v6e-0-0, "):
+    with pytest.raises(RequestError, match="There is no machine 'nope'; the machines are gke-sandbox-v6e-2x4-0-0, "):
         cluster.fault("node-gone", node="nope")

@@ -52,7 +52,7 @@ def sandbox(tmp_path: Path) -> Iterator[CommandLine]:
 
 def test_life_of_a_sandbox(sandbox: CommandLine) -> None:
     told = sandbox("up", "--slices=2", "--hosts=1")
-    assert "2 nodes Ready: v6e-0, v6e-1" in told and "checkpoint drivers Ready" in told
+    assert "2 nodes Ready: v6e-2x4-0, v6e-2x4-1" in told and "checkpoint drivers Ready" in told
     written = json.loads((sandbox.directory / "sandbox.json").read_text())
     assert set(written["pids"]) == {"supervisor", "storage", "google", "control-plane", "kubelet", "checkpointing"}
     assert Path(written["kubeconfig"]).exists() and written["speed"] == 10
@@ -73,10 +73,10 @@ def test_life_of_a_sandbox(sandbox: CommandLine) -> None:
     wiped = json.loads(sandbox("fault", "wipe-ram", "--all"))
     assert len(wiped["wiped"]) == 2 and wiped["killed"] == 2
     assert "expected NAMESPACE/POD" in sandbox("fault", "kill-pod", "lonely", expect=1)
-    gone = json.loads(sandbox("fault", "node-gone", "gke-sandbox-v6e-0-0", "--repair-after", "3000"))
-    assert gone["gone"] == ["gke-sandbox-v6e-0-0"] and gone["repair_in"] == pytest.approx(300, abs=1)
-    assert "gke-sandbox-v6e-0-0     v6e-0   gone, back in" in sandbox("status")
-    refused = sandbox("fault", "node-gone", "gke-sandbox-v6e-0-0", expect=1)
+    gone = json.loads(sandbox("fault", "node-gone", "gke-sandbox-v6e-2x4-0-0", "--repair-after", "3000"))
+    assert gone["gone"] == ["gke-sandbox-v6e-2x4-0-0"] and gone["repair_in"] == pytest.approx(300, abs=1)
+    assert "gke-sandbox-v6e-2x4-0-0 v6e-2x4-0 gone, back in" in " ".join(sandbox("status").split())
+    refused = sandbox("fault", "node-gone", "gke-sandbox-v6e-2x4-0-0", expect=1)
     assert "is gone already" in refused and "{" not in refused
 
     assert "is down" in sandbox("down")

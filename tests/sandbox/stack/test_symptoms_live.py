@@ -82,7 +82,7 @@ def test_furnished_sandbox_shows_its_cluster_in_gkes_api(sandbox: Sandbox) -> No
     path = "/v1/projects/everstep-sandbox/locations/us-east5-a/clusters/sandbox"
     cluster = request("GET", known.google + path)
     assert cluster["status"] == "RUNNING" and cluster["addonsConfig"]["highScaleCheckpointingConfig"]["enabled"]
-    assert [(pool["name"], pool["initialNodeCount"]) for pool in cluster["nodePools"]] == [("v6e-0", 1)]
+    assert [(pool["name"], pool["initialNodeCount"]) for pool in cluster["nodePools"]] == [("v6e-2x4-0", 1)]
 
 
 def test_driver_denied(sandbox: Sandbox) -> None:
@@ -133,7 +133,7 @@ def test_webhook_rejects(sandbox: Sandbox) -> None:
 
 
 def test_replicator_says(sandbox: Sandbox) -> None:
-    done = sandbox.fault("replicator-says", "gke-sandbox-v6e-0-0", "failed", "bucket is NOT HNS-enabled")
+    done = sandbox.fault("replicator-says", "gke-sandbox-v6e-2x4-0-0", "failed", "bucket is NOT HNS-enabled")
     assert "[CRT]" in Path(done["file"]).read_text() and done["file"].endswith("/replicator.failed")
     assert "has no RAM disk" in sandbox("fault", "replicator-says", "nobody", "errors", "x", expect=1)
 
