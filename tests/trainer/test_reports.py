@@ -151,3 +151,7 @@ def test_an_unfinished_durable_save_is_cleared_and_a_complete_one_never_touched(
         assert durable_saves.is_complete_or_cleared(bucket, folder, 70)
     assert len(bucket.names_below(folder.durable_step(70))) == 2
     assert not durable_saves.is_complete_or_cleared(bucket, folder, 8), "nothing is there"
+    for name in ("__0_0.distcp", ".metadata"):
+        bucket.write(folder.durable_step(9) + name, b"{}")
+    assert durable_saves.is_complete_or_cleared(bucket, folder, 9), "one of PyTorch DCP"
+    assert len(bucket.names_below(folder.durable_step(9))) == 2

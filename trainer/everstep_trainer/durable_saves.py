@@ -6,6 +6,7 @@ import logging
 
 from everstep.checkpoints import last_known_good, names
 from everstep.checkpoints.layout import RunFolder
+from everstep.checkpoints.saves import DCP_MARKER
 from everstep_trainer.bucket import Bucket
 from everstep_trainer.run_record import RunRecord
 
@@ -30,10 +31,14 @@ def newest(bucket: Bucket, folder: RunFolder, record: RunRecord, *, above: int =
 def is_complete_or_cleared(bucket: Bucket, folder: RunFolder, step: int) -> bool:
     """Whether a complete save of the step is there. What an attempt left that died while saving is deleted first.
 
+    A save of PyTorch DCP, by a training of this name that used it, counts as one: it is never deleted here.
     Not left to Orbax, which needs credentials for another API to remove anything from a bucket with folders.
     """
     found = bucket.names_below(folder.durable_step(step))
     if folder.durable_marker(step) in found:
+        return True
+    if folder.durable_step(step) + DCP_MARKER in found:
+        logger.warning("%s holds a save of PyTorch DCP; left as it is", folder.url(folder.durable_step(step)))
         return True
     if found:
         logger.warning("%s was not finished; replacing it", folder.url(folder.durable_step(step)))
