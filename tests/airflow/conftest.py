@@ -130,7 +130,8 @@ class Run:
         return self.stack.airflow.run_state(self.dag_id, self.run_id)
 
     def explain(self) -> str:
-        return f"{self.name}: tasks {self.tasks}, status {self.view.status()}"
+        log = self.log("launch")[-2000:] if self.tasks.get("launch") == "failed" else ""
+        return f"{self.name}: tasks {self.tasks}, status {self.view.status()}\n{log}"
 
     def log(self, task: str, attempt: int = 1) -> str:
         return self.stack.airflow.task_log(self.dag_id, self.run_id, task, attempt=attempt)

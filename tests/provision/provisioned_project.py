@@ -111,7 +111,8 @@ class ProvisionedProject(Project):
             self.record.storage: f"^{_CHANGES} /storage/v1/b",
         }
         if self.record.kubernetes:
-            addresses[self.record.kubernetes] = f"^{_CHANGES} ({'|'.join(KINDS)})(/[^/?]+)?([?].*)?$"
+            paths = "|".join([*sorted(KINDS), "/api/v1/namespaces/default/pods"])
+            addresses[self.record.kubernetes] = f"^{_CHANGES} ({paths})(/[^/?]+)?([?].*)?$"
         for address, match in addresses.items():
             request("DELETE", f"{address}/_sandbox/faults")
             request("POST", f"{address}/_sandbox/faults", {**late, "match": match})
