@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,14 +22,18 @@ from everstep.clients.resources import (
     PODS,
     RESOURCE_QUOTAS,
 )
+from everstep.doctor.diagnosis import Confidence
 from everstep.doctor.evidence import Target
 from everstep.doctor.live import explained
 from everstep.launch.labels import COMPLETION_INDEX
 from everstep.provision.changes import Look, Mode, Waiting
+from everstep.provision.cloud.policies import with_grants
+from everstep.provision.cloud.run_access import run_grants
 from everstep.provision.everything import provision
 from everstep.provision.site import Site
 from everstep.spec.findings import FindingsError, Severity
 from everstep.spec.training import TrainingSpec
+from everstep_sandbox.stack.furnish import request
 
 pytestmark = pytest.mark.sandbox
 Sandbox = Any
@@ -36,6 +41,9 @@ PRINCIPAL = (
     "principal://iam.googleapis.com/projects/{number}/locations/global/workloadIdentityPools/"
     "everstep-sandbox.svc.id.goog/subject/ns/gke-managed-checkpointing/sa/gke-checkpointing-multitier-node"
 )
+
+# What a node of a run does first with its folder.
+REPORT = 'from everstep_trainer.bucket import Bucket; Bucket("everstep-demo").write("lm/everstep/status.json", b"{}")'
 
 
 @pytest.fixture(autouse=True)
@@ -407,6 +415,48 @@ def test_a_failed_run_is_told_by_its_first_own_exit_code(sandbox: Sandbox, spec:
     assert "exit code 64 (configuration error)" in failed.cause
     assert "no such data set" in " ".join(failed.evidence)
     assert "kubectl logs -n default lm-slice-0-" in remedy(failed)
+
+
+@shows("run-unbound")
+def test_a_run_that_was_never_provisioned_is_told_what_its_pods_lack(sandbox: Sandbox, spec: TrainingSpec) -> None:
+    pods = (
+        f"principal://iam.googleapis.com/projects/{number(sandbox)}/locations/global/workloadIdentityPools/"
+        "everstep-sandbox.svc.id.goog/subject/ns/default/sa/default"
+    )
+    whole_project = f"{sandbox.known.google}/v3/projects/everstep-sandbox"
+    project = request("POST", f"{whole_project}:getIamPolicy", {})
+    with sandbox.google.open() as google:
+        policy = google.bucket_policy("everstep-demo")
+        try:
+            # A furnished sandbox lets all pods use all buckets; a project that was provisioned does not.
+            request("POST", f"{whole_project}:setIamPolicy", {"policy": {**project, "bindings": []}})
+            target = launch(sandbox, spec, **_with_command(f"exec {sys.executable} -c '{REPORT}'"))
+            denied = root(sandbox.until(target, "run-unbound"), "run-unbound")
+            assert denied.confidence is Confidence.CERTAIN
+            assert f"gives {pods} nothing there" in denied.cause
+            assert "storage.objects.create" in " ".join(denied.evidence)
+            assert "put runs/lm.yaml with name: lm beside the folder of the cluster file" in denied.remedy[0]
+            assert [f"add-iam-policy-binding gs://everstep-demo --member={pods} " in one for one in denied.remedy] == [
+                False,
+                True,
+                True,
+            ]
+
+            # Without a word in the log it is the other runs' grants that tell.
+            with_other = with_grants(policy, run_grants("everstep-demo", "lm-other", pods))
+            google.set_bucket_policy("everstep-demo", with_other)
+            likely = only(sandbox.examine(target, logs=0), "run-unbound")
+            assert likely.confidence is Confidence.LIKELY
+
+            now = google.bucket_policy("everstep-demo")
+            google.set_bucket_policy("everstep-demo", with_grants(now, run_grants("everstep-demo", "lm", pods)))
+            assert "run-unbound" not in [each.symptom for each in flat(sandbox.examine(target))]
+            until(lambda: sandbox.bucket("everstep-demo")._bucket.blob("lm/everstep/status.json").exists())
+        finally:
+            request("POST", f"{whole_project}:setIamPolicy", {"policy": {"bindings": project["bindings"]}})
+            now = google.bucket_policy("everstep-demo")
+            google.set_bucket_policy("everstep-demo", {**policy, "etag": now["etag"]})
+            sandbox.bucket("everstep-demo")._bucket.delete_blobs(["lm/everstep/status.json"], on_error=print)
 
 
 @shows("jobset-stuck")

@@ -15,6 +15,8 @@ from tests.conftest import server
 from everstep.checkpoints.layout import RunFolder
 from everstep.clients import run_folder
 from everstep.clients.access import ClusterAccess, StorageAccess
+from everstep.doctor.evidence import Target
+from everstep.doctor.gather import Sources, gather
 from everstep.launch.launcher import Launcher
 from everstep.launch.lease import LeaseKeeper
 from everstep.provision import preflight, priority_classes
@@ -100,6 +102,9 @@ def test_the_launcher(
             bucket = StorageAccess(endpoint=door).open(NAME)
             told = [str(each) for each in preflight.check(Subject(spec, cluster, bucket, "me"))]
             denied = [each for each in told if "does not have storage." in each]
+            # Preflight is silent on a policy that it may not read; the doctor says so.
+            evidence = gather(Target.of_run(spec), Sources(bucket=lambda _: bucket))
+            denied += [why for why in evidence.unread.values() if "does not have storage." in why]
             return "".join(denied[:1]) or refused(lambda: launched(bucket))
 
         def launched(bucket: Any) -> None:

@@ -32,6 +32,7 @@ from everstep.clients.resources import (
     SERVICE_ACCOUNTS,
 )
 from everstep.provision import checks_of_place, preflight
+from everstep.provision.cloud import policies, run_access
 from everstep.provision.preflight import Subject
 from everstep.spec.cluster import ClusterSpec
 from everstep.spec.findings import Finding, FindingsError
@@ -39,6 +40,7 @@ from everstep.spec.parsing import merge, parse
 from everstep.spec.training import TrainingSpec
 from everstep_sandbox.google.testing import running_google
 from everstep_sandbox.kubernetes.kubeconfig import kubeconfig
+from everstep_sandbox.stack import furnish
 
 pytestmark = pytest.mark.sandbox
 __all__ = ["subject"]
@@ -233,6 +235,20 @@ def pulls_with(subject: Subject, secret: str) -> Subject:
     return respec(subject, {"trainer.service_account": name})
 
 
+POD_POOL = (
+    "principal://iam.googleapis.com/projects/42/locations/global/workloadIdentityPools/everstep-sandbox.svc.id.goog"
+)
+
+
+def let_in(subject: Subject, *runs: str, account: str = "default") -> None:
+    """Let the account's pods into these runs' folders, as provisioning does."""
+    member = f"{POD_POOL}/subject/ns/default/sa/{account}"
+    grants = [grant for run in runs for grant in run_access.run_grants(subject.bucket.name, run, member)]
+    storage = subject.bucket.library_client._connection.API_BASE_URL
+    url = f"{storage}/storage/v1/b/{subject.bucket.name}/iam"
+    furnish.request("PUT", url, policies.with_grants(furnish.request("GET", url), grants))
+
+
 Act = Callable[[Subject], Any]
 # What is done to the cluster or bucket, severity, object, a piece of what is said.
 PLACES: list[tuple[str, Act, str, str, str]] = [
@@ -407,6 +423,13 @@ PLACES: list[tuple[str, Act, str, str, str]] = [
         "billed in full for 7 days more; expected off, where retention keeps its own trash; remedy: gcloud storage",
     ),
     (
+        "pods that are not let in",
+        lambda s: let_in(s, "another-run"),
+        "warning",
+        "/lm-",
+        "everstep provision CLUSTER_FILE --mode apply; or by hand: gcloud storage buckets add-iam-policy-binding",
+    ),
+    (
         "forced to nothing",
         lambda s: put(s, "restore.version", "2026-11-01_10-00"),
         "error",
@@ -445,6 +468,34 @@ def test_what_is_wrong_with_cluster_and_bucket(
         path = PODS.path("default", f"victim-{unique(subject)}")
         with suppress(NotFound):
             subject.cluster._request("DELETE", path, body={"gracePeriodSeconds": 0})
+
+
+def not_let_in(subject: Subject) -> list[str]:
+    """What preflight says of the pods' access to the run's folder, or of not having seen it."""
+    found = [str(each) for each in preflight.check(subject)]
+    return [each for each in found if "lets pods in run by run" in each or "access to the run's folder" in each]
+
+
+def test_pods_that_may_have_access_are_not_remarked_on(subject: Subject, cloud_storage: Any) -> None:
+    # A bucket that lets in nobody run by run: a role on the project may do so.
+    assert not_let_in(subject) == []
+    let_in(subject, "another-run")
+    (told,) = not_let_in(subject)
+    assert f"{POD_POOL}/subject/ns/default/sa/default, not at all" in told
+    try:
+        cloud_storage.fault(match=f"/b/{subject.bucket.name}/iam", status=403, times=1)
+        assert not_let_in(subject) == []
+    finally:
+        cloud_storage.clear_faults()
+    # An account that acts as a Google service account has another name in policies.
+    name = f"stands-in-{unique(subject)}"
+    metadata = {"name": name, "annotations": {"iam.gke.io/gcp-service-account": "trainer@acme.iam.gserviceaccount.com"}}
+    subject.cluster.create(
+        SERVICE_ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, "default"
+    )
+    assert not_let_in(respec(subject, {"trainer.service_account": name})) == []
+    let_in(subject, subject.spec.name)
+    assert not_let_in(subject) == []
 
 
 LOCAL = LOCAL_QUEUES.path("default", "main")

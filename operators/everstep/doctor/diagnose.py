@@ -24,6 +24,7 @@ from everstep.doctor.rules import (
     ranks,
     replicator,
     run,
+    run_access,
 )
 from everstep.spec.findings import Severity
 
@@ -40,6 +41,7 @@ FAMILIES = (
     placement,
     replicator,
     ranks,
+    run_access,
     run,
 )
 SYMPTOMS: dict[str, Symptom] = {symptom.id: symptom for family in FAMILIES for symptom in family.SYMPTOMS}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everstep.clients.errors import NotFound
+from everstep.clients.errors import Forbidden, NotFound
+from everstep.clients.kubernetes import KubernetesClient
+from everstep.clients.resources import SERVICE_ACCOUNTS
 from everstep.clients.storage import BucketClient
-from everstep.provision.cloud import checks, gcloud
+from everstep.provision.cloud import checks, gcloud, run_access
+from everstep.provision.cloud.run_access import Pods
 from everstep.spec.findings import Finding, error, note, warning
 from everstep.spec.training import TrainingSpec
 
 NO_BUCKET = "no such bucket"
+# A ServiceAccount with it acts as a Google service account (GKE, Workload Identity): another name in policies.
+_STANDS_IN = "iam.gke.io/gcp-service-account"
 
 
 def bucket(client: BucketClient, spec: TrainingSpec) -> Iterator[Finding]:
@@ -44,4 +49,31 @@ def bucket(client: BucketClient, spec: TrainingSpec) -> Iterator[Finding]:
             checks.cost_of_soft_delete(days),
             "off, where retention keeps its own trash",
             gcloud.soft_delete(client.name, 0),
+        )
+
+
+def access(bucket: BucketClient, cluster: KubernetesClient, spec: TrainingSpec) -> Iterator[Finding]:
+    """May the run's pods use the run's folder, where the bucket's policy lets pods in run by run?
+
+    Elsewhere a role on the project may do so, which this identity need not see. Who may not read the policy is told
+    nothing.
+    """
+    place, account = spec.cluster_spec, spec.trainer.service_account or "default"
+    try:
+        policy = bucket.policy()
+        found = cluster.find(SERVICE_ACCOUNTS, account, place.namespace) or {}
+    except Forbidden:
+        return
+    if _STANDS_IN in ((found.get("metadata") or {}).get("annotations") or {}):
+        return
+    pods = Pods(place.project, place.name, place.namespace, account)
+    lacking = run_access.lacking(policy, pods, bucket.name, spec.name)
+    if lacking and run_access.is_by_run(policy):
+        by_file, *commands = run_access.remedies(bucket.name, spec.name, lacking)
+        yield warning(
+            f"gs://{bucket.name}/{spec.name}/",
+            f"the bucket's policy lets pods in run by run, and this run's, {pods.principal(policy)}, not at all",
+            "roles for this run, unless a role on the project lets its pods in: without any they can neither report "
+            "nor save, and fail at every restart",
+            f"{by_file}; or by hand: {' && '.join(commands)}",
         )

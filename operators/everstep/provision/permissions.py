@@ -151,7 +151,8 @@ IDENTITIES = {
                 "default": (Rule(resources.EVENTS, ("list",), "doctor: conflicts of configurations"),),
                 "jobset-system": (Rule(resources.DEPLOYMENTS, ("list",), "preflight: JobSet's version"),),
             },
-            bucket=("storage.buckets.get", *WRITE_BUCKET),
+            # The policy tells preflight and doctor whether the run's pods and the driver may use the bucket.
+            bucket=("storage.buckets.get", "storage.buckets.getIamPolicy", *WRITE_BUCKET),
         ),
         Identity(
             "watcher",

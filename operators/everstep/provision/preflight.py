@@ -73,6 +73,11 @@ ESSENTIAL = (
     Named("a new JobSet", lambda subject: checks_of_run.admission(subject.cluster, subject.spec)),
     BUCKET,
 )
+ACCESS = Named(
+    "access to the run's folder",
+    lambda subject: checks_of_bucket.access(subject.bucket, subject.cluster, subject.spec),
+    needed=False,
+)
 FOLDER = (
     Named(
         "the lease",
@@ -94,7 +99,7 @@ def check(subject: Subject) -> list[Finding]:
     bucket = _run(BUCKET, subject)
     findings += bucket
     if not any(finding.found == checks_of_bucket.NO_BUCKET for finding in bucket) and not _failed(bucket):
-        for each in FOLDER if not _failed(reached) else FOLDER[1:]:
+        for each in (ACCESS, *FOLDER) if not _failed(reached) else FOLDER[1:]:
             findings += _run(each, subject)
     return findings
 

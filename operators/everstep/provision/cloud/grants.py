@@ -20,9 +20,8 @@ from everstep.provision.cloud.policies import (
     conditions_of,
     make_grants,
     missing,
-    run_folders,
-    run_reading,
 )
+from everstep.provision.cloud.run_access import run_grants
 from everstep.provision.cloud.under_way import cluster_of
 from everstep.spec.findings import Finding, error
 
@@ -164,8 +163,7 @@ def bucket_grants(site: Site, bucket: str, number: int) -> list[Grant]:
     for run in sorted(site.runs, key=lambda each: each.name):
         if run.bucket == bucket:
             account = principals.service_account_principal(spec.project, number, spec.namespace, accounts[run.name])
-            grants.append(Grant(OBJECT_USER, account, run_folders(bucket, run.name)))
-            grants.append(Grant(OBJECT_VIEWER, account, run_reading(bucket, run.name)))
+            grants += run_grants(bucket, run.name, account)
     return grants
 
 
