@@ -21,6 +21,7 @@ from everstep.clients.resources import (
     NODES,
     PODS,
     RESOURCE_QUOTAS,
+    SERVICE_ACCOUNTS,
 )
 from everstep.doctor.diagnosis import Confidence
 from everstep.doctor.evidence import Target
@@ -28,7 +29,7 @@ from everstep.doctor.live import explained
 from everstep.launch.labels import COMPLETION_INDEX
 from everstep.provision.changes import Look, Mode, Waiting
 from everstep.provision.cloud.policies import with_grants
-from everstep.provision.cloud.run_access import run_grants
+from everstep.provision.cloud.run_access import STANDS_IN, run_grants
 from everstep.provision.everything import provision
 from everstep.provision.site import Site
 from everstep.spec.findings import FindingsError, Severity
@@ -108,7 +109,9 @@ def test_a_healthy_cluster_and_a_run_that_just_began_are_not_alarming(sandbox: S
     assert "driver-unbound" not in [each.symptom for each in flat(found)]
     evidence = sandbox.evidence(target)
     assert evidence.unread == {}
-    assert evidence.saw("cluster", "buckets", "bucket-policies", "run-folder", "nodes", "events", "jobs")
+    assert evidence.saw(
+        "cluster", "buckets", "bucket-policies", "run-folder", "service-account", "nodes", "events", "jobs"
+    )
     assert any(place.endswith("/replication-worker") for place in evidence.logs)
 
 
@@ -423,6 +426,7 @@ def test_a_run_that_was_never_provisioned_is_told_what_its_pods_lack(sandbox: Sa
         f"principal://iam.googleapis.com/projects/{number(sandbox)}/locations/global/workloadIdentityPools/"
         "everstep-sandbox.svc.id.goog/subject/ns/default/sa/default"
     )
+    plain = {"metadata": {"annotations": {STANDS_IN: None}}}
     whole_project = f"{sandbox.known.google}/v3/projects/everstep-sandbox"
     project = request("POST", f"{whole_project}:getIamPolicy", {})
     with sandbox.google.open() as google:
@@ -448,11 +452,19 @@ def test_a_run_that_was_never_provisioned_is_told_what_its_pods_lack(sandbox: Sa
             likely = only(sandbox.examine(target, logs=0), "run-unbound")
             assert likely.confidence is Confidence.LIKELY
 
+            # An account that acts as a Google service account has another name in the policy.
+            acting = {"metadata": {"annotations": {STANDS_IN: "trainer@acme.iam.gserviceaccount.com"}}}
+            sandbox.cluster.patch(SERVICE_ACCOUNTS, "default", acting, "default")
+            assert "run-unbound" not in [each.symptom for each in flat(sandbox.examine(target))]
+            sandbox.cluster.patch(SERVICE_ACCOUNTS, "default", plain, "default")
+            only(sandbox.examine(target), "run-unbound")
+
             now = google.bucket_policy("everstep-demo")
             google.set_bucket_policy("everstep-demo", with_grants(now, run_grants("everstep-demo", "lm", pods)))
             assert "run-unbound" not in [each.symptom for each in flat(sandbox.examine(target))]
             until(lambda: sandbox.bucket("everstep-demo")._bucket.blob("lm/everstep/status.json").exists())
         finally:
+            sandbox.cluster.patch(SERVICE_ACCOUNTS, "default", plain, "default")
             request("POST", f"{whole_project}:setIamPolicy", {"policy": {"bindings": project["bindings"]}})
             now = google.bucket_policy("everstep-demo")
             google.set_bucket_policy("everstep-demo", {**policy, "etag": now["etag"]})

@@ -31,6 +31,7 @@ KINDS: dict[str, str] = {
     "nodes": "nodes",
     "priority-classes": "PriorityClasses",
     "jobsets": "the run's JobSet",
+    "service-account": "the ServiceAccount of the run's pods",
     "jobs": "the run's Jobs",
     "pods": "the run's pods",
     "events": "warnings in the run's namespace",

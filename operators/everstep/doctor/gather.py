@@ -149,6 +149,9 @@ def _cluster_plan(evidence: Evidence, client: KubernetesClient) -> Iterator[tupl
         return
     own = f"{labels.JOBSET_NAME}={run}"
     yield "jobsets", one(resources.JOBSETS, run, namespace)
+    account = objects.service_account(evidence.one("jobsets"))
+    if account:
+        yield "service-account", one(resources.SERVICE_ACCOUNTS, account, namespace)
     yield "jobs", every(resources.JOBS, namespace, own)
     yield "pods", every(resources.PODS, namespace, own)
     yield "events", lambda: _of_run(every(resources.EVENTS, namespace, fields="type=Warning")(), run)

@@ -122,3 +122,11 @@ def tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
 def chosen(selector: Mapping[str, str], obj: Object) -> bool:
     """Say whether an object has all labels of a selector."""
     return selector.items() <= labels_of(obj).items()
+
+
+def service_account(jobset: Object | None) -> str:
+    """Return the ServiceAccount of a JobSet's pods; empty without a JobSet."""
+    for job in ((jobset or {}).get("spec") or {}).get("replicatedJobs") or []:
+        pod = (((job.get("template") or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+        return str(pod.get("serviceAccountName") or "default")
+    return ""

@@ -14,8 +14,6 @@ from everstep.spec.findings import Finding, error, note, warning
 from everstep.spec.training import TrainingSpec
 
 NO_BUCKET = "no such bucket"
-# A ServiceAccount with it acts as a Google service account (GKE, Workload Identity): another name in policies.
-_STANDS_IN = "iam.gke.io/gcp-service-account"
 
 
 def bucket(client: BucketClient, spec: TrainingSpec) -> Iterator[Finding]:
@@ -61,10 +59,10 @@ def access(bucket: BucketClient, cluster: KubernetesClient, spec: TrainingSpec) 
     place, account = spec.cluster_spec, spec.trainer.service_account or "default"
     try:
         policy = bucket.policy()
-        found = cluster.find(SERVICE_ACCOUNTS, account, place.namespace) or {}
+        found = cluster.find(SERVICE_ACCOUNTS, account, place.namespace)
     except Forbidden:
         return
-    if _STANDS_IN in ((found.get("metadata") or {}).get("annotations") or {}):
+    if run_access.acts_as_another(found):
         return
     pods = Pods(place.project, place.name, place.namespace, account)
     lacking = run_access.lacking(policy, pods, bucket.name, spec.name)

@@ -132,7 +132,7 @@ IDENTITIES = {
                     "launch: attach or create; suspend a run that gets nowhere; replace one that has ended",
                 ),
                 Rule(resources.PODS, ("list",), "verdict: exit codes of failed pods"),
-                Rule(resources.SERVICE_ACCOUNTS, ("get",), "preflight: the pods' service account"),
+                Rule(resources.SERVICE_ACCOUNTS, ("get",), "preflight and doctor: the pods' service account"),
                 Rule(resources.LOCAL_QUEUES, ("get",), "preflight: the queue, where Kueue rules"),
                 Rule(resources.RESOURCE_QUOTAS, ("list",), "preflight: room for the run's pods"),
                 Rule(resources.JOBS, ("list",), "doctor: what a deletion waits for"),

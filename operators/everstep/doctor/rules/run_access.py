@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from everstep.doctor import objects
 from everstep.doctor.case import Case
 from everstep.doctor.diagnosis import Confidence, Diagnosis, Symptom, quote
 from everstep.doctor.rules.driver import DENIED
@@ -26,8 +27,10 @@ def unbound(case: Case) -> Iterator[Diagnosis]:
     The policy alone does not tell: a role on the project is not seen in it. So either the pods say that they are
     denied, or the policy lets the pods of other runs in one by one.
     """
-    target, account = case.target, _account(case)
-    if not target.project or account is None or not _fails(case) or _has_reported(case):
+    target, account = case.target, objects.service_account(case.jobset)
+    if not target.project or not account or not _fails(case) or _has_reported(case):
+        return
+    if run_access.acts_as_another(case.evidence.one("service-account")):
         return
     pods = Pods(target.project, target.cluster, target.namespace, account, case.project_number)
     for policy in case.evidence.all("bucket-policies"):
@@ -53,14 +56,6 @@ def unbound(case: Case) -> Iterator[Diagnosis]:
 
 
 RULES = (unbound,)
-
-
-def _account(case: Case) -> str | None:
-    """Return the ServiceAccount of the run's pods; None without a JobSet."""
-    for job in ((case.jobset or {}).get("spec") or {}).get("replicatedJobs") or []:
-        pod = ((((job.get("template") or {}).get("spec") or {}).get("template") or {}).get("spec")) or {}
-        return str(pod.get("serviceAccountName") or "default")
-    return None
 
 
 def _fails(case: Case) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from everstep.provision.cloud import gcloud, principals
 from everstep.provision.cloud.policies import (
@@ -24,6 +25,8 @@ from everstep.provision.cloud.policies import (
 
 # Roles that let pods list, read, write and delete objects.
 SUFFICIENT = frozenset({OBJECT_USER, "roles/storage.objectAdmin", "roles/storage.admin"})
+# A Kubernetes ServiceAccount with it acts as a Google service account (GKE, Workload Identity Federation).
+STANDS_IN = "iam.gke.io/gcp-service-account"
 NUMBER_UNKNOWN = "PROJECT_NUMBER"
 
 _PREFIX = re.compile(r'/objects/([^"\']*)["\']')
@@ -74,6 +77,11 @@ class Pods:
                 found = _POOL.fullmatch(str(member))
                 if found is not None and found["project"] == self.project:
                     yield found["number"], str(member)
+
+
+def acts_as_another(service_account: Mapping[str, Any] | None) -> bool:
+    """Say whether pods with a Kubernetes ServiceAccount have another name in policies than their own."""
+    return STANDS_IN in (((service_account or {}).get("metadata") or {}).get("annotations") or {})
 
 
 def run_grants(bucket: str, run: str, principal: str) -> tuple[Grant, Grant]:
