@@ -26,6 +26,8 @@ START_SECONDS = 120.0
 def pytest_configure() -> None:
     # Ends as Ctrl-C does, so that fixtures stop what they started; by itself pytest would just die.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell's background jobs ignore Ctrl-C, and so would all that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
