@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.doctor.clinic import Clinic
+from tests.sandbox_command import run_sandbox
 
 from everstep.launch import manifest
 from everstep.spec.cluster import ClusterSpec
@@ -33,15 +34,7 @@ class Sandbox(Clinic):
         super().__init__(known.kubeconfig, known.storage, known.google)
 
     def __call__(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "everstep_sandbox", "sandbox", *words, f"--directory={self.directory}"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_sandbox(self.directory, *words)
 
     def fault(self, *words: str) -> Any:
         return json.loads(self("fault", *words))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.sandbox_command import run_sandbox
 
 from everstep_sandbox.google.state import NUMBER, PROJECT
 from everstep_sandbox.kubernetes.kubeconfig import read
@@ -37,15 +37,7 @@ class Project:
         self.directory = directory
 
     def command(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "everstep_sandbox", "sandbox", *words, f"--directory={self.directory}"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_sandbox(self.directory, *words)
 
     @property
     def record(self) -> record.Record:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sandbox_command import run_sandbox
 
 from everstep_sandbox.kubernetes.kubeconfig import read
 from everstep_sandbox.stack import record, sweep
@@ -31,15 +30,7 @@ class Sandbox:
         self.directory = directory
 
     def __call__(self, *words: str, expect: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "everstep_sandbox", "sandbox", *words, f"--directory={self.directory}"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return run_sandbox(self.directory, *words, expect=expect)
 
     def fault(self, *words: str) -> Object:
         done: Object = json.loads(self("fault", *words))
